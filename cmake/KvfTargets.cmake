@@ -1,0 +1,49 @@
+# kvf_flags carries every compile flag of the project; each target links it PRIVATE.
+if(NOT CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
+    message(FATAL_ERROR "kvferry builds with GCC or Clang; found ${CMAKE_C_COMPILER_ID}")
+endif()
+
+add_library(kvf_flags INTERFACE)
+target_compile_features(kvf_flags INTERFACE c_std_11)
+target_compile_definitions(kvf_flags INTERFACE _GNU_SOURCE)
+target_compile_options(kvf_flags INTERFACE
+    -Wall
+    -Wextra
+    -Wshadow
+    -Wstrict-prototypes
+    -Wmissing-prototypes
+    -Wpointer-arith
+    -Wwrite-strings
+    -Wformat=2
+    -Wundef
+    -Wvla
+    -Wswitch-enum
+)
+if(KVFERRY_WERROR)
+    target_compile_options(kvf_flags INTERFACE -Werror)
+endif()
+
+set(kvf_test_timeout_factor 1)
+if(KVFERRY_SANITIZE STREQUAL "address")
+    set(kvf_sanitize_flags -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+    set(kvf_test_timeout_factor 4)
+elseif(KVFERRY_SANITIZE STREQUAL "thread")
+    set(kvf_sanitize_flags -fsanitize=thread)
+    set(kvf_test_timeout_factor 8)
+elseif(NOT KVFERRY_SANITIZE STREQUAL "")
+    message(FATAL_ERROR "KVFERRY_SANITIZE is \"${KVFERRY_SANITIZE}\"; want address, thread or nothing")
+endif()
+if(kvf_sanitize_flags)
+    target_compile_options(kvf_flags INTERFACE ${kvf_sanitize_flags} -fno-omit-frame-pointer)
+    target_link_options(kvf_flags INTERFACE ${kvf_sanitize_flags})
+endif()
+
+# Strict C11 (POSIX and Linux calls come by _GNU_SOURCE), hidden symbols, the project's flags.
+function(kvf_setup_target target)
+    target_link_libraries(${target} PRIVATE kvf_flags)
+    set_target_properties(${target} PROPERTIES
+        C_EXTENSIONS OFF
+        C_VISIBILITY_PRESET hidden
+        POSITION_INDEPENDENT_CODE ON
+    )
+endfunction()

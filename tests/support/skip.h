@@ -1,0 +1,12 @@
+/*
+ * skip.h - how a test program says that it cannot run here.
+ *
+ * May be included by any test.
+ */
+#ifndef KVF_TEST_SKIP_H
+#define KVF_TEST_SKIP_H
+
+/* Prints "skipped: REASON" and ends the process with 77, which ctest shows as skipped. Before MPI_Init only. */
+_Noreturn void test_skip(const char *reason);
+
+#endif /* KVF_TEST_SKIP_H */
