@@ -1,0 +1,82 @@
+/*
+ * kernels.h - run the stripes of a plan: the copies between the pages of two pools.
+ *
+ * The host calls run on the calling thread and have ended when they return; calls that queue on a
+ * stream end in `_queue` and have a host twin here. Source and destination never overlap, and no
+ * byte of the destination is named twice. What is copied is given: nothing here decides.
+ *
+ * Any thread may copy, each with a cursor of its own. Nothing allocates, fails or logs. May include
+ * kvf_status.h and stripe.h only.
+ */
+#ifndef KVF_KERNELS_H
+#define KVF_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kvferry/kvf_status.h"
+#include "stripe.h"
+
+/* A step of the caller's own thread: about 50 us, so that no heartbeat waits for a copy. */
+#define COPY_STEP_BYTES ((uint64_t)256 << 10)
+
+/*
+ * A position in a list of stripes. The caller's storage, no fini: drop it at any time between two
+ * steps. Order: stripes, then pairs, then bases, then pieces (both sides walk through a slot).
+ *
+ * Invariants: stripe_at == stripe_count or (pair_at, base_at, piece_at) names a fragment of stripe
+ * stripe_at and offset_bytes < its piece_bytes; left_bytes is what is not copied yet.
+ */
+struct copy_cursor {
+    const struct stripe *stripes; /* borrows: until the copy has ended or is dropped */
+    uint32_t stripe_count;
+    uint32_t stripe_at;
+    uint32_t pair_at;
+    uint32_t base_at;
+    uint32_t piece_at;
+    uint64_t offset_bytes; /* inside the fragment */
+    uint64_t left_bytes;
+};
+
+/*
+ * Puts the cursor before the first byte. Borrows the stripes with their bases and pairs until the
+ * last step. Stripes without bases, pairs or pieces are fine, and so is count 0 with stripes NULL.
+ * Addresses of host memory that this thread can load from (src) and store to (dst).
+ */
+void copy_cursor_init(struct copy_cursor *cursor, const struct stripe *stripes, uint32_t count);
+
+/*
+ * Copies at most bytes_max bytes (exactly that many unless the end comes first; a fragment may be
+ * cut anywhere) and returns true once nothing is left. Further calls then do nothing.
+ *
+ * When it returns, all stores of the step are ordered before all later stores of this thread, also
+ * the streaming ones (it ends with a store fence): a report may be sent after
+ * the last step, and a copy dropped between two steps writes nothing late.
+ */
+bool copy_host_step(struct copy_cursor *cursor, uint64_t bytes_max);
+
+/* The whole list in one call. */
+void copy_host_run(const struct stripe *stripes, uint32_t count);
+
+/* Instruction sets that copy_host has a variant for, in the order in which it prefers the later. */
+enum copy_host_isa {
+    COPY_HOST_PORTABLE,
+    COPY_HOST_SSE2,
+    COPY_HOST_AVX2,
+    COPY_HOST_AVX512,
+};
+enum { COPY_HOST_ISA_COUNT = 4 };
+
+/* The variant in use: the best of this CPU, found at first use, or what copy_host_isa_set chose. */
+enum copy_host_isa copy_host_isa_get(void);
+
+/*
+ * Forces one variant for all copies of the process that start later; for tests and benches.
+ * KVF_E_UNSUPPORTED when this CPU or build lacks it: the old one stays.
+ */
+enum kvf_status copy_host_isa_set(enum copy_host_isa isa);
+
+/* "portable", "sse2", "avx2", "avx512". */
+const char *copy_host_isa_name(enum copy_host_isa isa);
+
+#endif /* KVF_KERNELS_H */
