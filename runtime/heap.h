@@ -1,8 +1,8 @@
 /*
  * heap.h - where all memory of the library comes from.
  *
- * A table of calls, so that tests can make any one allocation fail and can count. Memory is taken at
- * open; steps and posts allocate nothing. The heap outlives all that was taken from it.
+ * A table of calls, so that tests can make any one allocation fail and can count. Memory is taken
+ * at open; steps and posts allocate nothing. The heap outlives all that was taken from it.
  */
 #ifndef KVF_HEAP_H
 #define KVF_HEAP_H

@@ -31,8 +31,8 @@ struct stripe_pair {
 };
 
 struct stripe {
-    uint64_t src; /* address of slot 0 of the source pool */
-    uint64_t dst; /* address of slot 0 of the destination pool */
+    uint64_t src;                    /* address of slot 0 of the source pool */
+    uint64_t dst;                    /* address of slot 0 of the destination pool */
     const struct stripe_base *bases; /* borrows: until the copy has ended */
     const struct stripe_pair *pairs; /* borrows: until the copy has ended */
     uint32_t base_count;

@@ -17,24 +17,24 @@
 
 /* Why the rung was taken or the higher one was not. Texts: path_reason_text(). */
 enum path_reason {
-    PATH_REASON_NO_BYTES,      /* nothing to move: not elected, or the window is empty */
-    PATH_REASON_MAPPED,        /* the peer's pools are mapped */
-    PATH_REASON_FORCED,        /* the setting `path` asks for it */
-    PATH_REASON_FAR,           /* direct: peer on another host */
-    PATH_REASON_NOT_SHARED,    /* direct: the peer's pools cannot be mapped */
-    PATH_REASON_FORBIDDEN,     /* direct: the setting `paths` forbids higher rungs */
-    PATH_REASON_NOT_BUILT,     /* refused: the rung is not part of this build */
-    PATH_REASON_NOT_MAPPED,    /* refused: mapped was forced but the pools cannot be mapped */
-    PATH_REASON_NO_RKEY,       /* refused: no remote key reaches the peer */
-    PATH_REASON_NONE_LEFT,     /* refused: no allowed rung holds */
+    PATH_REASON_NO_BYTES,   /* nothing to move: not elected, or the window is empty */
+    PATH_REASON_MAPPED,     /* the peer's pools are mapped */
+    PATH_REASON_FORCED,     /* the setting `path` asks for it */
+    PATH_REASON_FAR,        /* direct: peer on another host */
+    PATH_REASON_NOT_SHARED, /* direct: the peer's pools cannot be mapped */
+    PATH_REASON_FORBIDDEN,  /* direct: the setting `paths` forbids higher rungs */
+    PATH_REASON_NOT_BUILT,  /* refused: the rung is not part of this build */
+    PATH_REASON_NOT_MAPPED, /* refused: mapped was forced but the pools cannot be mapped */
+    PATH_REASON_NO_RKEY,    /* refused: no remote key reaches the peer */
+    PATH_REASON_NONE_LEFT,  /* refused: no allowed rung holds */
 };
 
 /* Facts of one (writer, reader) pair. */
 struct path_facts {
-    bool near;           /* same host */
-    bool all_mapped;     /* every pool of the reader is mapped here */
-    bool all_reachable;  /* every pool of the reader has a usable remote key */
-    uint32_t allowed;    /* bit 1 << enum kvf_path: the setting `paths` */
+    bool near;            /* same host */
+    bool all_mapped;      /* every pool of the reader is mapped here */
+    bool all_reachable;   /* every pool of the reader has a usable remote key */
+    uint32_t allowed;     /* bit 1 << enum kvf_path: the setting `paths` */
     enum kvf_path forced; /* the setting `path`; KVF_PATH_NONE = auto */
 };
 

@@ -3,8 +3,8 @@
  * do not block, one implementation over UCX (transport_ucx*.c), one fake and one fault decorator in
  * tests/support.
  *
- * Peers are named by world rank. One thread, the one that steps the machines, makes all calls except
- * those marked otherwise, and receives all calls of the sink, from inside poll() only.
+ * Peers are named by world rank. One thread, the one that steps the machines, makes all calls
+ * except those marked otherwise, and receives all calls of the sink, from inside poll() only.
  *
  * May not decide anything: which rung is taken, what a failed put means and when pages are free is
  * decided by the machines.
@@ -20,7 +20,7 @@
 
 /* Where a data operation goes: design "UCX contexts". */
 enum transport_plane {
-    TRANSPORT_NEAR, /* same node (or NVLink domain): no error mode, mappings live until we end them */
+    TRANSPORT_NEAR, /* same node (or NVLink domain): no error mode, mappings end by us alone */
     TRANSPORT_FAR,  /* other nodes: peer error mode */
 };
 
@@ -44,10 +44,13 @@ struct transport_sink {
     /* A whole control message arrived; `bytes` is valid during the call. The sender is not known
      * here: it is in the message's header, checked by the machines. */
     void (*message)(void *self, const void *bytes, size_t len_bytes);
-    /* A put, flush, send or close ended. `status` OK: a put is locally complete, a flush proves that all
-     * earlier puts of that (peer, plane) are remotely complete, a send no longer needs its bytes. */
+    /*
+     * A put, flush, send or close ended. `status` OK: a put is locally complete, a flush proves that
+     * all earlier puts of that (peer, plane) are remotely complete, a send no longer needs its
+     * bytes.
+     */
     void (*done)(void *self, transport_token token, enum kvf_status status);
-    /* The control (or far) endpoint of a peer reported an error: it is gone or cut off. Once per peer. */
+    /* The control (or far) endpoint of a peer reported an error: gone or cut off. Once per peer. */
     void (*peer_error)(void *self, uint32_t peer, enum kvf_status status);
 };
 
@@ -78,8 +81,8 @@ struct transport {
      * the machine has before it takes anything: E_SHM_SPACE, E_MEM_SPACE, text in `reason_out`.
      * Gives: memory_release(). MPI thread, before connect.
      */
-    enum kvf_status (*memory_alloc)(void *self, uint64_t len_bytes, struct transport_memory **memory_out,
-                                    char *reason_out);
+    enum kvf_status (*memory_alloc)(void *self, uint64_t len_bytes,
+                                    struct transport_memory **memory_out, char *reason_out);
     /* Registers memory of the caller for puts. */
     enum kvf_status (*memory_register)(void *self, void *base, uint64_t len_bytes,
                                        struct transport_memory **memory_out, char *reason_out);
@@ -111,9 +114,9 @@ struct transport {
                             transport_token token);
 
     /*
-     * Writes len_bytes from `local` (inside `source`, which may be NULL: not registered) to `address`
-     * of the peer's space. Returns OK = complete at once (no done call), AGAIN = done(token) follows,
-     * negative = not posted. Borrows the source bytes until then.
+     * Writes len_bytes from `local` (inside `source`, which may be NULL: not registered) to
+     * `address` of the peer's space. Returns OK = complete at once (no done call), AGAIN =
+     * done(token) follows, negative = not posted. Borrows the source bytes until then.
      */
     enum kvf_status (*put)(void *self, struct transport_remote *remote,
                            const struct transport_memory *source, const void *local,
@@ -124,8 +127,8 @@ struct transport {
                              transport_token token);
 
     /*
-     * Closes the endpoints of a peer; `force` drops what is pending (far and control only). done(token)
-     * when over. After it the peer is unknown.
+     * Closes the endpoints of a peer; `force` drops what is pending (far and control only).
+     * done(token) when over. After it the peer is unknown.
      */
     enum kvf_status (*disconnect)(void *self, uint32_t peer, bool force, transport_token token);
 
@@ -139,7 +142,10 @@ struct transport {
     void (*descriptors)(void *self, int fds_out[3]);
     enum kvf_status (*arm)(void *self);
 
-    /* Ends; everything must have been released. `deadline_ns` (monotonic clock) bounds endpoint closing. */
+    /*
+     * Ends; everything must have been released. `deadline_ns` (monotonic clock) bounds endpoint
+     * closing.
+     */
     void (*close)(void *self, uint64_t deadline_ns);
 };
 

@@ -6,7 +6,7 @@
 #ifndef KVF_TEST_SKIP_H
 #define KVF_TEST_SKIP_H
 
-/* Prints "skipped: REASON" and ends the process with 77, which ctest shows as skipped. Before MPI_Init only. */
+/* Prints "skipped: REASON", ends the process with 77 (ctest: skipped). Before MPI_Init only. */
 _Noreturn void test_skip(const char *reason);
 
 #endif /* KVF_TEST_SKIP_H */

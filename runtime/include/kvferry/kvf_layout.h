@@ -1,9 +1,9 @@
 /*
  * kvf_layout.h - what a KV cache looks like: the model, one rank's place, and the rank's layout.
  *
- * Plain data, no calls that do I/O. A layout says which pools a rank has, which bytes of a pool slot
- * belong to which (layer, role), and how each view is split over ranks. An engine writes its own
- * layout, or has kvf_layout_from_model() make the one that its allocator would make.
+ * Plain data, no calls that do I/O. A layout says which pools a rank has, which bytes of a pool
+ * slot belong to which (layer, role), and how each view is split over ranks. An engine writes its
+ * own layout, or has kvf_layout_from_model() make the one that its allocator would make.
  *
  * Words: a block is tokens_per_block tokens of one layer group; a slot is the storage of one block
  * in one pool; a view is the bytes of one role class of one group inside one pool. The complete
@@ -116,7 +116,7 @@ struct kvf_place {
     uint32_t pp_size, pp_rank;
     uint32_t cp_size, cp_rank; /* 1, 0: context parallelism is refused */
     bool attention_dp;
-    uint32_t dp_size, dp_rank; /* without attention DP 1, 0 */
+    uint32_t dp_size, dp_rank;     /* without attention DP 1, 0 */
     const uint32_t *layers_per_pp; /* [pp_size], drafts included; borrows */
 };
 

@@ -1,8 +1,8 @@
 /*
  * kvf_topology.h - which instances a world holds, and which rank plays what in them.
  *
- * Plain data and pure calls; no MPI. Ranks are dealt to instances in order: the first instance takes
- * world ranks 0 .. ranks-1, the next one the following, and so on.
+ * Plain data and pure calls; no MPI. Ranks are dealt to instances in order: the first instance
+ * takes world ranks 0 .. ranks-1, the next one the following, and so on.
  */
 #ifndef KVF_TOPOLOGY_H
 #define KVF_TOPOLOGY_H
@@ -43,7 +43,8 @@ struct kvf_topology {
  * Reads the text form: instances separated by ';', each "ctx|gen key=value...":
  * tp=N pp=N dp=N adp layers=a,b,... x=COUNT name=NAME, e.g. "ctx tp=2 pp=2; gen tp=4 adp".
  * `adp` alone means dp = tp; dp=N implies adp. `topology_out` gives: kvf_topology_free().
- * On an error `text_out` (may be NULL) says what and where. Errors: E_PARSE, E_TOPOLOGY, E_DP_SHAPE,
+ * On an error `text_out` (may be NULL) says what and where. Errors: E_PARSE, E_TOPOLOGY,
+ * E_DP_SHAPE,
  * E_NOMEM. Any thread; allocates.
  */
 KVF_API enum kvf_status kvf_topology_parse(const char *text, struct kvf_topology **topology_out,

@@ -72,7 +72,10 @@ struct kvf_open_params {
     kvf_log_fn log;            /* NULL = standard error */
     void *log_self;
 };
-#define KVF_OPEN_PARAMS_INIT {.size = sizeof(struct kvf_open_params)}
+#define KVF_OPEN_PARAMS_INIT \
+    { \
+        .size = sizeof(struct kvf_open_params) \
+    }
 
 /* Where this rank is. */
 struct kvf_rank {
@@ -84,7 +87,10 @@ struct kvf_rank {
     enum kvf_side side;
     uint32_t tp_rank, pp_rank, dp_rank;
 };
-#define KVF_RANK_INIT {.size = sizeof(struct kvf_rank)}
+#define KVF_RANK_INIT \
+    { \
+        .size = sizeof(struct kvf_rank) \
+    }
 
 /* Errors: E_INVAL. Any thread. */
 KVF_API enum kvf_status kvf_rank(const struct kvf *kvf, struct kvf_rank *rank_out);
@@ -104,7 +110,10 @@ struct kvf_pool_params {
     uint64_t slot_stride; /* 0 = slot_bytes */
     uint64_t slots;       /* > 0 */
 };
-#define KVF_POOL_PARAMS_INIT {.size = sizeof(struct kvf_pool_params)}
+#define KVF_POOL_PARAMS_INIT \
+    { \
+        .size = sizeof(struct kvf_pool_params) \
+    }
 
 /*
  * Takes memory that peers of this node can map. Needed and found are compared first: E_SHM_SPACE or
@@ -151,14 +160,14 @@ struct kvf_send_params {
     size_t size;
     kvf_req_id rid;
     uint32_t prompt_tokens;
-    struct kvf_end destination; /* instance KVF_UNKNOWN: taken from the first ask */
-    uint32_t list_count;        /* = the layout's group_count */
+    struct kvf_end destination;         /* instance KVF_UNKNOWN: taken from the first ask */
+    uint32_t list_count;                /* = the layout's group_count */
     const struct kvf_block_list *lists; /* copies */
-    const void *aux; /* copies: the layout's aux buffers back to back, or NULL */
+    const void *aux;                    /* copies: the layout's aux buffers back to back, or NULL */
 };
-#define KVF_SEND_PARAMS_INIT                                                                       \
-    {                                                                                              \
-        .size = sizeof(struct kvf_send_params), .destination = {KVF_UNKNOWN, KVF_UNKNOWN}          \
+#define KVF_SEND_PARAMS_INIT \
+    { \
+        .size = sizeof(struct kvf_send_params), .destination = { KVF_UNKNOWN, KVF_UNKNOWN } \
     }
 
 /*
@@ -178,7 +187,10 @@ struct kvf_window {
     bool last;            /* no more windows follow; state and aux go with it */
     void *cuda_event;     /* cudaEvent_t that must have passed; NULL = ready now */
 };
-#define KVF_WINDOW_INIT {.size = sizeof(struct kvf_window), .last = true}
+#define KVF_WINDOW_INIT \
+    { \
+        .size = sizeof(struct kvf_window), .last = true \
+    }
 
 /*
  * Context: the window's source bytes are final and may be read from now on. Windows of a request
@@ -199,9 +211,9 @@ struct kvf_recv_params {
     void *aux; /* takes the aux buffers back to back; borrows until the request ended; or NULL */
     bool synchronous; /* the caller will kvf_wait() for it */
 };
-#define KVF_RECV_PARAMS_INIT                                                                       \
-    {                                                                                              \
-        .size = sizeof(struct kvf_recv_params), .source = {0, KVF_UNKNOWN}                         \
+#define KVF_RECV_PARAMS_INIT \
+    { \
+        .size = sizeof(struct kvf_recv_params), .source = { 0, KVF_UNKNOWN } \
     }
 
 /*
@@ -294,18 +306,21 @@ struct kvf_counters {
     uint64_t payload_bytes; /* bytes of pages sent (context) or received (generation) */
     uint64_t wire_bytes;    /* payload bytes that went through a put, and control bytes */
     uint64_t control_messages, control_bytes;
-    uint64_t fragments;                  /* as planned, before joining */
+    uint64_t fragments;                   /* as planned, before joining */
     uint64_t path_writes[KVF_PATH_COUNT]; /* slices written per path; one a (writer, reader) */
     uint64_t puts_posted, puts_inflight_max;
-    uint64_t messages_dropped;   /* wrong magic, checksum, epoch, session: counted, never acted on */
-    uint64_t unexpected_events;  /* an event no table lists; a bug if not 0 */
-    uint64_t retained_blocks;    /* now: lent to transfers that have ended badly */
-    uint64_t stranded_blocks;    /* now: kept without proof that nobody writes */
-    uint64_t live_requests;      /* now */
-    uint64_t connect_ns;         /* time kvf_publish() took to connect */
+    uint64_t messages_dropped;  /* wrong magic, checksum, epoch, session: counted, never acted on */
+    uint64_t unexpected_events; /* an event no table lists; a bug if not 0 */
+    uint64_t retained_blocks;   /* now: lent to transfers that have ended badly */
+    uint64_t stranded_blocks;   /* now: kept without proof that nobody writes */
+    uint64_t live_requests;     /* now */
+    uint64_t connect_ns;        /* time kvf_publish() took to connect */
     uint64_t allocations_after_ready; /* memory taken after kvf_publish(); 0 is the aim */
 };
-#define KVF_COUNTERS_INIT {.size = sizeof(struct kvf_counters)}
+#define KVF_COUNTERS_INIT \
+    { \
+        .size = sizeof(struct kvf_counters) \
+    }
 
 /* Any thread; values of one moment each, not of one moment all. */
 KVF_API enum kvf_status kvf_counters(struct kvf *kvf, struct kvf_counters *counters_out);
