@@ -1,7 +1,7 @@
 /*
  * transport.h - the outside of the transfer layer: messages, puts, mappings. A table of calls that
- * do not block, one implementation over UCX (transport_ucx*.c), one fake and one fault decorator in
- * tests/support.
+ * do not block, one implementation over UCX (*_ucx.c, opened by transport_open.h), one fake and one
+ * fault decorator in tests/support.
  *
  * Peers are named by world rank. One thread, the one that steps the machines, makes all calls
  * except those marked otherwise, and receives all calls of the sink, from inside poll() only.
@@ -33,7 +33,7 @@ struct transport_remote;
 /* Sizes are ceilings for buffers of the caller. */
 #define TRANSPORT_ADDRESS_BYTES_MAX 8192u
 #define TRANSPORT_KEY_BYTES_MAX 2048u
-#define TRANSPORT_REASON_BYTES 192u
+#define TRANSPORT_REASON_BYTES 512u
 
 /* Names one operation; echoed in the sink. Given by the caller, meaning unknown here. */
 typedef uint64_t transport_token;
@@ -41,12 +41,12 @@ typedef uint64_t transport_token;
 /* What the transport tells. Called only from inside poll(); may call send, put, flush. */
 struct transport_sink {
     void *self;
-    /* A whole control message arrived; `bytes` is valid during the call. The sender is not known
-     * here: it is in the message's header, checked by the machines. */
+    /* A whole control message arrived; `bytes` is valid during the call and need not be aligned. The
+     * sender is not known here: it is in the message's header, checked by the machines. */
     void (*message)(void *self, const void *bytes, size_t len_bytes);
     /*
-     * A put, flush, send or close ended. `status` OK: a put is locally complete, a flush proves that
-     * all earlier puts of that (peer, plane) are remotely complete, a send no longer needs its
+     * A put, flush, send or close ended. `status` OK: a put is locally complete, a flush proves
+     * that all earlier puts of that (peer, plane) are remotely complete, a send no longer needs its
      * bytes.
      */
     void (*done)(void *self, transport_token token, enum kvf_status status);
@@ -54,9 +54,22 @@ struct transport_sink {
     void (*peer_error)(void *self, uint32_t peer, enum kvf_status status);
 };
 
+/* One write into a peer's memory. */
+struct transport_put {
+    struct transport_remote *remote;
+    const struct transport_memory *source; /* holds `local`, or NULL: not registered */
+    const void *local;                     /* borrows until the put is done */
+    uint64_t address;                      /* of the peer's space, inside `remote` */
+    uint64_t len_bytes;                    /* > 0 */
+    transport_token token;
+};
+
 struct transport {
     size_t size;
     void *self;
+
+    /* Copies. Before the first poll(); until then nothing is told. */
+    void (*set_sink)(void *self, const struct transport_sink *sink);
 
     /*
      * This rank's address: worker addresses of the three contexts, host identity, pid. `len_out` is
@@ -66,7 +79,9 @@ struct transport {
 
     /*
      * Learns a peer's address (copies) and makes its endpoints. Endpoints are made here and nowhere
-     * else, so that no two threads connect to one peer at once. After it send, import and put work.
+     * else, and by one thread, so that no two threads connect to one peer at once. After it send,
+     * remote_open and put work. UCX connects on first use: a flush() right after it brings the
+     * connection up. E_DECODE: not an address; E_EXISTS; E_UCX.
      */
     enum kvf_status (*connect)(void *self, uint32_t peer, const void *address, size_t len_bytes);
 
@@ -87,7 +102,10 @@ struct transport {
     enum kvf_status (*memory_register)(void *self, void *base, uint64_t len_bytes,
                                        struct transport_memory **memory_out, char *reason_out);
     void *(*memory_base)(const struct transport_memory *memory);
-    /* Packs what a peer needs to reach it: keys of both planes. */
+    /* What memory_alloc or memory_register took: allocating, touching, registering. */
+    uint64_t (*memory_cost_ns)(const struct transport_memory *memory);
+    /* Packs what a peer needs to reach it: base, length, keys of both planes. `len_out` is set in any
+     * case; E_TOO_LARGE if cap_bytes is too small. */
     enum kvf_status (*memory_pack)(void *self, const struct transport_memory *memory, void *key_out,
                                    size_t cap_bytes, size_t *len_out);
     void (*memory_release)(void *self, struct transport_memory *memory); /* NULL is fine */
@@ -98,8 +116,10 @@ struct transport {
      * remote_release(), only after the last access into the mapping has ended.
      */
     enum kvf_status (*remote_open)(void *self, uint32_t peer, const void *key, size_t len_bytes,
-                                   uint64_t base, struct transport_remote **remote_out,
-                                   char *reason_out);
+                                   struct transport_remote **remote_out, char *reason_out);
+    /* Range in the peer's space, as its key says it. Any thread. */
+    uint64_t (*remote_base)(const struct transport_remote *remote);
+    uint64_t (*remote_len)(const struct transport_remote *remote);
     /* Local address of the peer's base, NULL = not mapped. Any thread. */
     void *(*remote_mapped)(const struct transport_remote *remote);
     /* Which plane puts into it take. */
@@ -107,22 +127,23 @@ struct transport {
     void (*remote_release)(void *self, struct transport_remote *remote); /* NULL is fine */
 
     /*
-     * Queues a control message. Borrows `bytes` until done(token). BUSY when the transport holds
-     * too many already. In order per peer as far as UCX keeps it (docs/protocol.md, T1).
+     * Queues a control message. Returns OK = its bytes are no longer needed (no done call), AGAIN =
+     * borrows `bytes` until done(token), BUSY = the transport holds too many already, negative = not
+     * queued. In order per peer as far as UCX keeps it (docs/protocol.md, T1).
      */
     enum kvf_status (*send)(void *self, uint32_t peer, const void *bytes, size_t len_bytes,
                             transport_token token);
 
     /*
-     * Writes len_bytes from `local` (inside `source`, which may be NULL: not registered) to
-     * `address` of the peer's space. Returns OK = complete at once (no done call), AGAIN =
-     * done(token) follows, negative = not posted. Borrows the source bytes until then.
+     * Returns OK = complete at once (no done call), AGAIN = done(token) follows, BUSY = too many
+     * posted already, negative = not posted (E_INVAL: outside the remote memory).
      */
-    enum kvf_status (*put)(void *self, struct transport_remote *remote,
-                           const struct transport_memory *source, const void *local,
-                           uint64_t address, uint64_t len_bytes, transport_token token);
+    enum kvf_status (*put)(void *self, const struct transport_put *put);
 
-    /* Remote completion of all earlier puts of (peer, plane). Same returns as put. */
+    /*
+     * Remote completion of all earlier puts of (peer, plane). Same returns as put; E_NOTFOUND: that
+     * peer has no such endpoint (near peers have no far one, far peers no near one).
+     */
     enum kvf_status (*flush)(void *self, uint32_t peer, enum transport_plane plane,
                              transport_token token);
 
@@ -132,7 +153,7 @@ struct transport {
      */
     enum kvf_status (*disconnect)(void *self, uint32_t peer, bool force, transport_token token);
 
-    /* Makes progress on all three workers; returns how many things happened. Never blocks. */
+    /* Makes progress on all three workers; returns how many things happened (0 = idle). Never blocks. */
     uint32_t (*poll)(void *self);
 
     /*
