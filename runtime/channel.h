@@ -29,7 +29,9 @@
 /* Memory for early messages, shared. Opaque. */
 struct channel_store;
 
-/* `max_bytes` for all early messages of all peers. Gives: channel_store_close(). Errors: E_NOMEM. */
+/*
+ * `max_bytes` for all early messages of all peers. Gives: channel_store_close(). Errors: E_NOMEM.
+ */
 enum kvf_status channel_store_open(const struct kvf_heap *heap, size_t max_bytes,
                                    struct channel_store **store_out);
 /* No channel may hold messages. NULL is fine. */
@@ -82,9 +84,10 @@ struct channel_counts {
 struct channel_held;
 
 /*
- * Invariants (channel_check): C1 held is sorted by seq, without doubles, all > receive_next - 1;
+ * Invariants (channel_check): C1 held is sorted by seq, without doubles, all >= receive_next;
  * C2 held_count and held_bytes are its sums and within the window; C3 gap_since_ns != 0 exactly
- * when something is held and nothing is deliverable; C4 state != UP: nothing is held, queued = 0.
+ * when something is held that waits for a missing message; C4 state != UP: nothing is held,
+ * queued = 0, epoch = 0; UP: epoch != 0.
  */
 struct channel {
     struct channel_store *store; /* borrows: until channel_fini() */
@@ -115,7 +118,7 @@ void channel_fini(struct channel *channel);
  */
 void channel_open(struct channel *channel, uint64_t epoch, uint64_t first_seq);
 
-/* Ends the present life; held messages go. Nothing when not UP. */
+/* Ends the present life; held messages go: channel_pop() first. Nothing when not UP. */
 void channel_lose(struct channel *channel, enum channel_cause cause);
 
 /*
@@ -142,7 +145,7 @@ uint64_t channel_deadline_ns(const struct channel *channel);
 enum kvf_status channel_stamp(struct channel *channel, uint8_t *bytes, size_t len_bytes,
                               enum channel_cause *lost_out);
 
-/* The transport has taken one stamped message. */
+/* The transport has taken one stamped message; those of a life that has ended count as nothing. */
 void channel_sent(struct channel *channel);
 
 /* A delivered message that msg_decode() refused. True: warn once, with msg_decode()'s text. */

@@ -1,8 +1,8 @@
 /*
  * config.h - every setting of the library, in one table.
  *
- * A setting is a key of the settings file and the variable KVF_<KEY> of the environment. Values come
- * from, the later wins: the default, the file's maps `all`, `context` or `generation`,
+ * A setting is a key of the settings file and the variable KVF_<KEY> of the environment. Values
+ * come from, the later wins: the default, the file's maps `all`, `context` or `generation`,
  * `instances.NAME`, the environment. Absent means the default; present but wrong stops the start.
  *
  * Use, on rank 0 for each instance in turn: settings_defaults(), settings_load_yaml_file(),
@@ -283,8 +283,8 @@ enum kvf_status settings_apply_env(struct kvf_settings *settings, const char *co
                                    enum settings_env_set set, struct settings_report *report);
 
 /*
- * Hash of all KVF_ variables but those of per-rank keys, in any order. Ranks whose hash differs from
- * rank 0's were started with different settings.
+ * Hash of all KVF_ variables but those of per-rank keys, in any order. Ranks whose hash differs
+ * from rank 0's were started with different settings.
  */
 uint64_t settings_env_hash(const char *const *environment);
 

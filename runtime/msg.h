@@ -177,7 +177,7 @@ enum msg_report_status {
 struct msg_report {
     uint64_t rid;
     uint32_t tag;
-    uint32_t slice;
+    uint32_t slice; /* MSG_SLICE_WHOLE: a failure before there were slices */
     bool is_last;
     uint8_t status;       /* enum msg_report_status */
     enum kvf_status code; /* KVF_OK with SUCCESS, negative otherwise */
@@ -237,7 +237,10 @@ struct msg_bytes {
     uint32_t len_bytes;
 };
 
-/* Who a rank is: gathered at start, sent again after a reconnect. Identity is in the header. */
+/*
+ * Who a rank is: gathered at start, sent again after a reconnect. Identity is in the header. The
+ * one gathered at start is sealed with seq 1 and does not count among the messages of a pair.
+ */
 struct msg_hello {
     uint8_t wire_version_min; /* <= max */
     uint8_t wire_version_max;
@@ -290,16 +293,16 @@ void msg_seal(uint8_t *bytes, size_t len_bytes, uint64_t seq);
 /*
  * The frame alone (rule T9): length, magic, version, checksum. On KVF_OK source, epoch, type and
  * seq can be believed, and `len_bytes` is header + payload exactly; the type may be unknown.
- * Errors: E_TRUNCATED (length), E_DECODE (magic, version), E_CHECKSUM: drop, count, warn once.
+ * Errors: E_TRUNCATED (length), E_DECODE (magic, version, epoch 0, seq 0), E_CHECKSUM: drop, count,
+ * warn once.
  */
 enum kvf_status msg_decode_header(const uint8_t *bytes, size_t len_bytes,
                                   struct msg_header *header_out);
 
 /*
- * Frame and payload. `msg_out` borrows from `bytes` and is written on success, and with
- * E_LEGACY_REQUEST and E_PROTOCOL of a REQUEST_DATA as far as its identity could be read: then
- * u.request_data.tag is not 0, and FAILED(code) can be answered. `why_out` (may be NULL) is a
- * constant text.
+ * Frame and payload. `msg_out` borrows from `bytes`. It is always written: zeroed, then as far as
+ * could be read. A refused REQUEST_DATA whose u.request_data.tag is not 0 has its identity (rid,
+ * tag, slice) and can be answered FAILED. `why_out` (may be NULL) gets a constant text, "" if good.
  * Errors: those of msg_decode_header(); E_UNSUPPORTED: unknown type, drop; E_DECODE: flag or
  * reserved bits set, or a payload that does not parse; E_PROTOCOL: a field out of its range;
  * E_TOO_LARGE: a count beyond its bound; E_LEGACY_REQUEST.

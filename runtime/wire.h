@@ -248,7 +248,9 @@ static inline void wire_put_field_end(struct wire_writer *writer, size_t begin)
 /* 32 bits over one piece of memory. */
 uint32_t wire_checksum(const void *bytes, size_t len_bytes);
 
-/* 32 bits over `len_bytes` bytes, of which the u32 at `hole_at` counts as 0 (the checksum itself). */
+/*
+ * 32 bits over `len_bytes` bytes, of which the u32 at `hole_at` counts as 0 (the checksum itself).
+ */
 uint32_t wire_checksum_but(const void *bytes, size_t len_bytes, size_t hole_at);
 
 /* 64 bits, for comparing what ranks hold. */
