@@ -49,6 +49,7 @@ endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(UCX
     REQUIRED_VARS UCX_ucp_LIBRARY UCX_ucs_LIBRARY UCX_INCLUDE_DIR UCX_VERSION
+    VERSION_VAR UCX_VERSION
     REASON_FAILURE_MESSAGE "looked in ${ucx_root}: ${ucx_hint}"
 )
 if(UCX_FOUND AND UCX_VERSION VERSION_LESS ucx_version_min)

@@ -47,3 +47,12 @@ function(kvf_setup_target target)
         POSITION_INDEPENDENT_CODE ON
     )
 endfunction()
+
+# A program that starts MPI: in sanitizer builds it keeps modules loaded, so that reports name them.
+function(kvf_setup_mpi_program target)
+    kvf_setup_target(${target})
+    if(KVFERRY_SANITIZE)
+        target_sources(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests/support/keep_modules.c")
+        target_link_options(${target} PRIVATE -Wl,--export-dynamic-symbol=dlclose)
+    endif()
+endfunction()
