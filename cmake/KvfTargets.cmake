@@ -4,7 +4,6 @@ if(NOT CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
 endif()
 
 add_library(kvf_flags INTERFACE)
-target_compile_features(kvf_flags INTERFACE c_std_11)
 target_compile_definitions(kvf_flags INTERFACE _GNU_SOURCE)
 target_compile_options(kvf_flags INTERFACE
     -Wall
@@ -17,7 +16,6 @@ target_compile_options(kvf_flags INTERFACE
     -Wformat=2
     -Wundef
     -Wvla
-    -Wswitch-enum
 )
 if(KVFERRY_WERROR)
     target_compile_options(kvf_flags INTERFACE -Werror)
@@ -42,6 +40,8 @@ endif()
 function(kvf_setup_target target)
     target_link_libraries(${target} PRIVATE kvf_flags)
     set_target_properties(${target} PROPERTIES
+        C_STANDARD 11
+        C_STANDARD_REQUIRED ON
         C_EXTENSIONS OFF
         C_VISIBILITY_PRESET hidden
         POSITION_INDEPENDENT_CODE ON
