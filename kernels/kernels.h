@@ -17,15 +17,18 @@
 #include "kvferry/kvf_status.h"
 #include "stripe.h"
 
-/* A step of the caller's own thread: about 50 us, so that no heartbeat waits for a copy. */
+/* A step for a thread with other duties: 15-60 us, so that no heartbeat waits for a copy. */
 #define COPY_STEP_BYTES ((uint64_t)256 << 10)
 
 /*
  * A position in a list of stripes. The caller's storage, no fini: drop it at any time between two
  * steps. Order: stripes, then pairs, then bases, then pieces (both sides walk through a slot).
  *
- * Invariants: stripe_at == stripe_count or (pair_at, base_at, piece_at) names a fragment of stripe
- * stripe_at and offset_bytes < its piece_bytes; left_bytes is what is not copied yet.
+ * Invariants:
+ *   1. stripe_at <= stripe_count, and at stripe_count all other positions are 0.
+ *   2. Else pair_at, base_at, piece_at are below the counts of stripe stripe_at and offset_bytes
+ *      is below its piece_bytes.
+ *   3. left_bytes is the sum of what lies behind the position.
  */
 struct copy_cursor {
     const struct stripe *stripes; /* borrows: until the copy has ended or is dropped */
@@ -45,13 +48,16 @@ struct copy_cursor {
  */
 void copy_cursor_init(struct copy_cursor *cursor, const struct stripe *stripes, uint32_t count);
 
+/* True when the invariants hold. For tests: walks over all stripes. */
+bool copy_cursor_check(const struct copy_cursor *cursor);
+
 /*
  * Copies at most bytes_max bytes (exactly that many unless the end comes first; a fragment may be
  * cut anywhere) and returns true once nothing is left. Further calls then do nothing.
  *
  * When it returns, all stores of the step are ordered before all later stores of this thread, also
- * the streaming ones (it ends with a store fence): a report may be sent after
- * the last step, and a copy dropped between two steps writes nothing late.
+ * the streaming ones (it ends with a store fence): a report may leave after the last step, and a
+ * copy dropped between two steps writes nothing late.
  */
 bool copy_host_step(struct copy_cursor *cursor, uint64_t bytes_max);
 
