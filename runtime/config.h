@@ -195,7 +195,6 @@ enum settings_equal { SETTINGS_EQUAL_ALL, SETTINGS_EQUAL_INSTANCE, SETTINGS_EQUA
 /* One row of the table. */
 struct settings_row {
     const char *key;
-    const char *variable; /* "KVF_..." */
     enum settings_kind kind;
     enum settings_place place;
     const char *default_text;
@@ -210,6 +209,14 @@ struct settings_row {
 
 /* `index` < SETTINGS_COUNT. */
 const struct settings_row *settings_row(unsigned index);
+/* Index of a key, or SETTINGS_COUNT. */
+unsigned settings_find(const char *key);
+/* "KVF_" and the key in capitals; 64 bytes are enough for all. */
+void settings_variable(const struct settings_row *row, char *name_out, size_t name_bytes);
+/* What a row takes: "a whole number from 0 to 64". */
+void settings_want_text(const struct settings_row *row, char *text_out, size_t text_bytes);
+/* Edit distance; also for naming the nearest option. At most 63 characters of each count. */
+unsigned settings_distance(const char *left, const char *right);
 
 #define SETTINGS_NOTES_MAX 16
 #define SETTINGS_NOTE_BYTES 240
@@ -234,6 +241,10 @@ void settings_note(struct settings_report *report, const char *event, const char
 /* Writes the error, unless there is one already; returns KVF_E_CONFIG. */
 enum kvf_status settings_fail(struct settings_report *report, const char *format, ...)
     KVF_PRINTF(2, 3);
+
+/* The error about an unknown key, with the nearest known one. */
+enum kvf_status settings_fail_unknown(struct settings_report *report, const char *where,
+                                      const char *key);
 
 /* For whom a file is read. */
 struct settings_target {
