@@ -1,0 +1,52 @@
+/*
+ * store.h - runs of u32 of any length in one array: the block lists of live requests. Pure.
+ *
+ * Free runs are kept by size class, neighbours join when freed: taking and freeing cost O(1). Runs
+ * are rounded up to a multiple of 4 words, headers included.
+ *
+ * May include base only.
+ */
+#ifndef KVF_STORE_H
+#define KVF_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvferry/kvf_status.h>
+
+#include "heap.h"
+
+#define STORE_WORDS_MAX (1u << 30)
+
+/*
+ * Invariants (store_check): S1 the runs tile the array; S2 no two neighbours are free; S3 a run is
+ * in the list of its class exactly when it is free; S4 used_words is the sum of the taken runs.
+ */
+struct store;
+
+/*
+ * Room for `words_max` words in all (1..STORE_WORDS_MAX); an eighth more is taken against
+ * fragmentation. Gives: store_close(). Errors: E_NOMEM, E_INVAL.
+ */
+enum kvf_status store_open(const struct kvf_heap *heap, uint32_t words_max,
+                           struct store **store_out);
+/* Runs inside go with it. NULL is fine. */
+void store_close(struct store *store);
+
+/*
+ * A run of `count` words, not zeroed; with 0 a NULL run. `run_out` gives: store_free().
+ * Errors: BUSY (no room at present), E_TOO_LARGE (more than the whole store).
+ */
+enum kvf_status store_take(struct store *store, uint32_t count, uint32_t **run_out);
+
+/* A run that store_take() gave; NULL is fine. */
+void store_free(struct store *store, uint32_t *run);
+
+/* Words taken, rounding and headers included. */
+uint32_t store_used_words(const struct store *store);
+
+/* Aborts when an invariant does not hold; for tests. */
+void store_check(const struct store *store);
+
+#endif /* KVF_STORE_H */
