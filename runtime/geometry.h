@@ -20,7 +20,9 @@
 
 #define GEO_WIRE_VERSION 1u
 
-/* Limits of a record: what a decoder accepts. A rank beyond one is refused at start (E_TOO_LARGE). */
+/*
+ * Limits of a record: what a decoder accepts. A rank beyond one is refused at start (E_TOO_LARGE).
+ */
 #define GEO_NAME_MAX 63u            /* bytes of an instance name, without the end mark */
 #define GEO_TP_MAX 65536u           /* ranks of one stage */
 #define GEO_PP_MAX 1024u            /* stages */
@@ -67,7 +69,9 @@ struct geo_aux {
     uint32_t slots;
 };
 
-/* Bounce handshake (docs/geometry.md, section 11). Not enabled: the other fields count for nothing. */
+/*
+ * Bounce handshake (docs/geometry.md, section 11). Not enabled: the other fields count for nothing.
+ */
 struct geo_bounce {
     bool enabled;
     uint32_t wire_version;
@@ -143,7 +147,8 @@ enum kvf_status geo_check_local(const struct geo_record *record, struct geo_text
  * The 26 checks of docs/geometry.md, section 7, in their order; the first that fails is returned.
  * Both records passed geo_check_local(). `self` says which of the two is "local" in the text; the
  * status is the same from either side. Run it before anything of the peer is stored: the sender
- * when a reader's record arrives, the reader for every rank that it would ask. text_out may be NULL.
+ * when a reader's record arrives, the reader for every rank that it would ask. text_out may be
+ * NULL.
  */
 enum kvf_status geo_check_peer(const struct geo_record *sender, const struct geo_record *receiver,
                                enum geo_side self, struct geo_text *text_out);
@@ -180,8 +185,8 @@ uint64_t geo_view_region(const struct kvf_view *view);
  * Ranks of another instance that `self` meets: dp group `group` of an instance with this grid, or
  * the union over its groups (GEO_GROUP_UNKNOWN), group by group, stages ascending, then TP index.
  * Reads only grid fields of `grid` (tp, pp, cp, attention_dp, dp_size, layers_per_pp). `count_out`
- * is always the whole count, also when ranks_max is too small (E_TOO_LARGE; with ranks_max 0 a plain
- * query, OK). 0 ranks is a legal answer. E_TP_RATIO, E_DP_SHAPE, E_INVAL (no such group).
+ * is always the whole count, also when ranks_max is too small (E_TOO_LARGE; with ranks_max 0 a
+ * plain query, OK). 0 ranks is a legal answer. E_TP_RATIO, E_DP_SHAPE, E_INVAL (no such group).
  */
 enum kvf_status geo_meets(const struct kvf_place *self, const struct kvf_place *grid,
                           uint32_t group, uint32_t *ranks_out, uint32_t ranks_max,
@@ -197,14 +202,18 @@ enum kvf_status geo_serves(const struct geo_record *writer, const struct kvf_pla
                            uint32_t group, uint32_t *ranks_out, uint32_t ranks_max,
                            uint32_t *count_out);
 
-/* Finals that a reader waits for to succeed: the ranks of one writer group. Statuses of geo_meets. */
+/*
+ * Finals that a reader waits for to succeed: the ranks of one writer group. Statuses of geo_meets.
+ */
 enum kvf_status geo_finals(const struct geo_record *reader, const struct kvf_place *writer_grid,
                            uint32_t *count_out);
 
 /* True when `reader` asks `writer` for requests of the writer's dp group. */
 bool geo_is_asked(const struct kvf_place *reader, const struct kvf_place *writer);
 
-/* Usable arena: the largest granularity * 2^k <= arena, granularity rounded up to a power of two. */
+/*
+ * Usable arena: the largest granularity * 2^k <= arena, granularity rounded up to a power of two.
+ */
 uint64_t geo_bounce_arena(const struct geo_bounce *bounce);
 
 /* Effective chunk: min(max chunk, usable arena), at most 4 GiB - 1; 0 when bounce is off. */

@@ -17,10 +17,11 @@
 
 #include "heap.h"
 
-/* How views are cut. */
+/* How views are cut. The last two are the forms of older releases. */
 enum pages_form {
     PAGES_PARTITIONED, /* by (owner, model-wide heads) where the model states per-layer facts */
-    PAGES_WHOLE,       /* never: the form of older releases; mixed heads give E_VIEW_MIXED_HEADS */
+    PAGES_WHOLE,       /* never; two head counts in one view give E_VIEW_MIXED_HEADS */
+    PAGES_LEGACY,      /* never, and no view states its heads */
 };
 
 struct pages_params {
@@ -44,10 +45,16 @@ void pages_layout_close(const struct kvf_heap *heap, struct kvf_layout *layout);
 size_t pages_layout_bytes(const struct kvf_layout *layout);
 
 /*
- * Deep copy: all that `from` points to goes into `memory` (pages_layout_bytes() long, aligned to 16,
- * borrowed by `layout_out` for as long as it is used).
+ * Deep copy: all that `from` points to goes into `memory` (pages_layout_bytes() long, aligned to
+ * 16, borrowed by `layout_out` for as long as it is used).
  */
 void pages_layout_copy(const struct kvf_layout *from, void *memory, struct kvf_layout *layout_out);
+
+/*
+ * E_INVAL, E_DP_SHAPE: a place that contradicts itself. text may be NULL. Context parallelism is
+ * not its business.
+ */
+enum kvf_status pages_check_place(const struct kvf_place *place, char *text, size_t text_bytes);
 
 /* Where one buffer lies. */
 struct pages_place {

@@ -1,6 +1,7 @@
 /*
  * plan.h - which bytes move for a request: stripes made from a template of a (writer, reader) pair
- * of ranks and the block lists of the request. The rules are docs/geometry.md, sections 6 and 8 to 11.
+ * of ranks and the block lists of the request. The rules are docs/geometry.md, sections 6 and 8 to
+ * 11.
  *
  * Pure: no I/O, no clock; memory is taken in plan_template_open() alone. Filling costs time per
  * block, never per fragment. May include base, pages.h and geometry.h.
@@ -26,7 +27,9 @@
 
 #define PLAN_NO_SLOT UINT32_MAX
 
-/* Opaque; one for each (writer rank, reader rank). Unchanged by all calls: any thread may read it. */
+/*
+ * Opaque; one for each (writer rank, reader rank). Unchanged by all calls: any thread may read it.
+ */
 struct plan_template;
 
 /*
@@ -109,7 +112,8 @@ struct plan_fragment {
 };
 
 /*
- * Pairs the views of two ranks that passed geo_check_peer() and of which the reader asks the writer.
+ * Pairs the views of two ranks that passed geo_check_peer() and of which the reader asks the
+ * writer.
  * Copies what it needs of the records; one allocation. `template_out` gives: plan_template_close().
  * E_INVAL when the reader does not ask this writer, E_INCOMPATIBLE when the records do not fit,
  * E_NOMEM.
@@ -170,8 +174,8 @@ enum kvf_status plan_check_request(const struct plan_template *template,
                                    const struct plan_piece *piece, struct geo_text *text_out);
 
 /*
- * Totals of a write without making it; needs the reader's lists alone (src may be NULL), so that the
- * reader can foresee what each writer sends. O(runs).
+ * Totals of a write without making it; needs the reader's lists alone (src may be NULL), so that
+ * the reader can foresee what each writer sends. O(runs).
  */
 void plan_count(const struct plan_template *template, const struct plan_request *request,
                 const struct plan_piece *piece, struct plan_totals *totals_out);
@@ -190,7 +194,9 @@ enum kvf_status plan_fill(const struct plan_template *template, const struct pla
                           const struct plan_piece *piece, const struct plan_addresses *addresses,
                           const struct plan_scratch *scratch, struct plan_filled *filled_out);
 
-/* Walks the fragments of stripes: stripe by stripe, block by block, base by base, piece by piece. */
+/*
+ * Walks the fragments of stripes: stripe by stripe, block by block, base by base, piece by piece.
+ */
 struct plan_walk {
     const struct stripe *stripes; /* borrows: until the walk ends */
     uint32_t stripe_count;
@@ -259,20 +265,29 @@ enum plan_split {
     PLAN_SPLIT_EQUAL,
 };
 
-/* What the equal-split gate looks at. */
+/*
+ * What the equal-split gate looks at. Zero it, set the first two, add the template of every asked
+ * rank.
+ */
 struct plan_split_facts {
-    uint32_t finals;
-    bool group_known;
-    const struct plan_template *const
-        *templates; /* [template_count], one per asked rank; borrows */
-    uint32_t template_count;
+    uint32_t finals;  /* geo_finals() */
+    bool group_known; /* the writer's dp group */
+    bool cp;          /* context parallelism on either side */
+    bool pp;          /* the writer's instance has several stages */
+    bool dup;         /* a rank-wide factor, either direction, is not 1 */
+    bool view_dup;    /* a factor of a matched head view, either direction, is not 1 */
+    bool replicated;  /* a matched REPLICATED view */
 };
 
+void plan_split_add(struct plan_split_facts *facts, const struct plan_template *template);
 enum plan_split plan_split_gate(const struct plan_split_facts *facts);
 bool plan_split_allowed(enum plan_split verdict);
 const char *plan_split_name(enum plan_split verdict); /* "single", "dp-unknown", ... */
 
-/* Counts chunks as the bounce packs them (docs/geometry.md, section 11.1); fragments stream through. */
+/*
+ * Counts chunks as the bounce packs them (docs/geometry.md, section 11.1); fragments stream
+ * through.
+ */
 struct plan_packer {
     uint64_t chunk_bytes;  /* effective chunk */
     uint64_t entries_max;  /* max(1024, chunk / 256) */
