@@ -41,16 +41,20 @@ typedef uint64_t transport_token;
 /* What the transport tells. Called only from inside poll(); may call send, put, flush. */
 struct transport_sink {
     void *self;
-    /* A whole control message arrived; `bytes` is valid during the call and need not be aligned. The
-     * sender is not known here: it is in the message's header, checked by the machines. */
+    /* A whole control message arrived; `bytes` is valid during the call and need not be aligned.
+     * The sender is not known here: it is in the message's header, checked by the machines. */
     void (*message)(void *self, const void *bytes, size_t len_bytes);
     /*
-     * A put, flush, send or close ended. `status` OK: a put is locally complete, a flush proves
-     * that all earlier puts of that (peer, plane) are remotely complete, a send no longer needs its
-     * bytes.
+     * A put, flush, send or disconnect ended. `status` OK: a put is locally complete, a flush
+     * proves that all earlier puts of that (peer, plane) are remotely complete, a send no longer
+     * needs its bytes. Exactly once for each call that returned AGAIN.
      */
     void (*done)(void *self, transport_token token, enum kvf_status status);
-    /* The control (or far) endpoint of a peer reported an error: gone or cut off. Once per peer. */
+    /*
+     * The control (or far) endpoint of a peer reported an error: it is gone or cut off. Once per
+     * connect(), after the done() calls that the error caused so far. On shared memory a killed
+     * peer is reported late or never.
+     */
     void (*peer_error)(void *self, uint32_t peer, enum kvf_status status);
 };
 
@@ -92,20 +96,21 @@ struct transport {
     uint32_t (*peer_pid)(void *self, uint32_t peer);
 
     /*
-     * Memory that near peers can map (UCX shared memory); page-aligned, zeroed. Compares with what
-     * the machine has before it takes anything: E_SHM_SPACE, E_MEM_SPACE, text in `reason_out`.
-     * Gives: memory_release(). MPI thread, before connect.
+     * Memory that near peers can map (UCX shared memory); page-aligned, zeroed, touched. Compares
+     * with what the machine has before it takes anything: E_SHM_SPACE, E_MEM_SPACE, text in
+     * `reason_out` (TRANSPORT_REASON_BYTES). Gives: memory_release(). Blocks while pages are
+     * touched. MPI thread, before connect.
      */
     enum kvf_status (*memory_alloc)(void *self, uint64_t len_bytes,
                                     struct transport_memory **memory_out, char *reason_out);
-    /* Registers memory of the caller for puts. */
+    /* Registers memory of the caller for puts; borrows it until memory_release(). MPI thread. */
     enum kvf_status (*memory_register)(void *self, void *base, uint64_t len_bytes,
                                        struct transport_memory **memory_out, char *reason_out);
     void *(*memory_base)(const struct transport_memory *memory);
     /* What memory_alloc or memory_register took: allocating, touching, registering. */
     uint64_t (*memory_cost_ns)(const struct transport_memory *memory);
-    /* Packs what a peer needs to reach it: base, length, keys of both planes. `len_out` is set in any
-     * case; E_TOO_LARGE if cap_bytes is too small. */
+    /* Packs what a peer needs to reach it: base, length, keys of both planes. `len_out` is set in
+     * any case; E_TOO_LARGE if cap_bytes is too small. */
     enum kvf_status (*memory_pack)(void *self, const struct transport_memory *memory, void *key_out,
                                    size_t cap_bytes, size_t *len_out);
     void (*memory_release)(void *self, struct transport_memory *memory); /* NULL is fine */
@@ -128,8 +133,8 @@ struct transport {
 
     /*
      * Queues a control message. Returns OK = its bytes are no longer needed (no done call), AGAIN =
-     * borrows `bytes` until done(token), BUSY = the transport holds too many already, negative = not
-     * queued. In order per peer as far as UCX keeps it (docs/protocol.md, T1).
+     * borrows `bytes` until done(token), BUSY = the transport holds too many already, negative =
+     * not queued. In order per peer as far as UCX keeps it (docs/protocol.md, T1).
      */
     enum kvf_status (*send)(void *self, uint32_t peer, const void *bytes, size_t len_bytes,
                             transport_token token);
@@ -148,12 +153,17 @@ struct transport {
                              transport_token token);
 
     /*
-     * Closes the endpoints of a peer; `force` drops what is pending (far and control only).
-     * done(token) when over. After it the peer is unknown.
+     * Closes the endpoints of a peer, whose remotes were released. `force` drops what is pending:
+     * far and control posts end with an error; near ones, which nothing can end, are told
+     * E_PEER_LOST and their source bytes stay borrowed until close(). All are told before this
+     * call's done. Returns AGAIN: done(token) when over, and the peer is unknown. E_NOTFOUND, BUSY.
      */
     enum kvf_status (*disconnect)(void *self, uint32_t peer, bool force, transport_token token);
 
-    /* Makes progress on all three workers; returns how many things happened (0 = idle). Never blocks. */
+    /*
+     * Makes progress on all three workers; returns how many things happened (0 = idle). Never
+     * blocks.
+     */
     uint32_t (*poll)(void *self);
 
     /*
@@ -164,8 +174,9 @@ struct transport {
     enum kvf_status (*arm)(void *self);
 
     /*
-     * Ends; everything must have been released. `deadline_ns` (monotonic clock) bounds endpoint
-     * closing.
+     * Ends and frees the table; memory and remotes must have been released. `deadline_ns`
+     * (monotonic clock) bounds endpoint closing; what is still open then is dropped. Tells nothing
+     * more.
      */
     void (*close)(void *self, uint64_t deadline_ns);
 };

@@ -7,11 +7,13 @@
 #define XFER_TRANSPORT_OPEN_H
 
 #include "heap.h"
+#include "log.h"
 #include "xfer/transport.h"
 
 /* Zero means: take the default. */
 struct transport_ucx_params {
     const struct kvf_heap *heap; /* required; borrows until close */
+    const struct logger *logger; /* borrows until close; NULL = standard error */
     uint32_t rank;               /* this rank, for texts */
     uint32_t peers_max;          /* ranks of the world, > 0: peers are 0 .. peers_max - 1 */
     uint32_t operations_max;     /* sends, puts, flushes, disconnects that wait for done(); 4,096 */
