@@ -99,7 +99,7 @@ static void yaml_schema_rows(struct yaml_schema *schema)
             field.value.type = CYAML_SEQUENCE;
             field.value.data_size = sizeof(char *);
             field.value.sequence.entry = &schema->item;
-            field.value.sequence.min = 0;
+            field.value.sequence.min = 1; /* an empty one would look absent */
             field.value.sequence.max = LIST_ITEMS_MAX;
         }
         schema->map[top++] = field;
