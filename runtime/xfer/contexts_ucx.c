@@ -36,6 +36,8 @@ static const struct ucx_setting ucx_settings_control[] = {
     {"KEEPALIVE_INTERVAL", "1s"}, /* decisions on peers that die: see docs/architecture.md */
     {"MM_ERROR_HANDLING", "y"},   /* else messages inside a node take TCP, 13 times slower */
     {"RNDV_THRESH", "inf"},       /* a rendezvous would be overtaken by later messages */
+    {"MAX_EAGER_LANES", "1"},     /* so would a message that is spread over several lanes */
+    {"RNDV_SCHEME", "am"},        /* else near peers get idle TCP connections for rendezvous */
     {NULL, NULL}};
 
 enum kvf_status ucx_status(ucs_status_t status)

@@ -2,8 +2,9 @@
  * peers_ucx.c - addresses of ranks, and the endpoints to them: made here, closed here.
  *
  * A near peer has a control and a near endpoint, a far one a control and a far endpoint. The near
- * one has no error mode: it is never closed by force, and when its peer is given up nobody waits
- * for it.
+ * one has no error mode and is never closed by force; nobody waits for its end, since it may need
+ * an answer of a peer that has gone (what was put through it has been flushed, or given up). The
+ * others are closed by force when they failed or nothing was ever posted on them.
  *
  * May not post messages or puts.
  */
@@ -130,25 +131,21 @@ static ucs_status_t ucx_endpoint_make(struct ucx_peer *peer, enum tls_context co
     return ucp_ep_create(peer->ucx->contexts[context].worker, &params, &peer->endpoint[context]);
 }
 
-/* A closing that nobody waits for. */
-static void ucx_closed_unwatched(void *request, ucs_status_t status, void *user_data)
-{
-    (void)status;
-    (void)user_data;
-    ucp_request_free(request);
-}
-
+/* Closes without waiting: the request is UCX's alone from here on. */
 static void ucx_endpoint_discard(struct ucx_peer *peer, enum tls_context context)
 {
-    const ucp_request_param_t params = {.op_attr_mask =
-                                            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS,
-                                        .cb.send = ucx_closed_unwatched,
+    const ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                         .flags = context == TLS_NEAR ? 0 : UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t request;
 
-    if (peer->endpoint[context] != NULL) {
-        (void)ucp_ep_close_nbx(peer->endpoint[context], &params);
-        peer->endpoint[context] = NULL;
+    if (peer->endpoint[context] == NULL) {
+        return;
     }
+    request = ucp_ep_close_nbx(peer->endpoint[context], &params);
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+    }
+    peer->endpoint[context] = NULL;
 }
 
 enum kvf_status ucx_connect(void *self, uint32_t peer, const void *address, size_t len_bytes)
@@ -251,24 +248,21 @@ enum kvf_status ucx_disconnect(void *self, uint32_t peer, bool force, transport_
     entry = &ucx->peers[peer];
     entry->closing = true;
     op->parts = 1; /* until all closings are posted */
-    if (force) {
-        /* Nothing proves that these end when the peer is gone. */
-        for (struct ucx_op *next, *one = entry->posted; one != NULL; one = next) {
-            next = one->peer_next;
-            if (one->context == TLS_NEAR) {
-                ucx_op_orphan(one, KVF_E_PEER_LOST);
-            }
+    for (struct ucx_op *next, *one = entry->posted; force && one != NULL; one = next) {
+        next = one->peer_next;
+        if (one->context == TLS_NEAR) {
+            ucx_op_orphan(one, KVF_E_PEER_LOST);
         }
-        ucx_endpoint_discard(entry, TLS_NEAR);
     }
     entry->disconnect = op;
-    for (int i = 0; i < UCX_CONTEXTS; ++i) {
+    ucx_endpoint_discard(entry, TLS_NEAR);
+    for (int i = TLS_FAR; i < UCX_CONTEXTS; ++i) {
         const ucp_request_param_t params = {
             .op_attr_mask =
                 UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
             .cb.send = ucx_closed,
             .user_data = op,
-            .flags = force || (entry->failed && i != TLS_NEAR) ? UCP_EP_CLOSE_FLAG_FORCE : 0};
+            .flags = force || entry->failed || !entry->used ? UCP_EP_CLOSE_FLAG_FORCE : 0};
         ucp_ep_h endpoint = entry->endpoint[i];
         entry->endpoint[i] = NULL;
         if (endpoint != NULL && UCS_PTR_IS_PTR(ucp_ep_close_nbx(endpoint, &params))) {
@@ -282,11 +276,11 @@ enum kvf_status ucx_disconnect(void *self, uint32_t peer, bool force, transport_
 
 static void ucx_closed_at_end(void *request, ucs_status_t status, void *user_data)
 {
-    struct ucx *ucx = user_data;
+    void **leaving = user_data;
 
     (void)status;
     ucp_request_free(request);
-    --ucx->closings;
+    *leaving = NULL;
 }
 
 /* Sleeps until a worker has something to do, or for a moment. */
@@ -303,31 +297,64 @@ static void ucx_close_sleep(struct ucx *ucx)
     (void)poll(fds, UCX_CONTEXTS, UCX_CLOSE_POLL_MS);
 }
 
+static void ucx_peer_leave(struct ucx_peer *peer)
+{
+    ucx_endpoint_discard(peer, TLS_NEAR);
+    for (int i = TLS_FAR; i < UCX_CONTEXTS; ++i) {
+        const ucp_request_param_t params = {
+            .op_attr_mask =
+                UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+            .cb.send = ucx_closed_at_end,
+            .user_data = &peer->leaving[i],
+            .flags = peer->failed || !peer->used ? UCP_EP_CLOSE_FLAG_FORCE : 0};
+        ucs_status_ptr_t request;
+
+        if (peer->endpoint[i] != NULL) {
+            request = ucp_ep_close_nbx(peer->endpoint[i], &params);
+            peer->endpoint[i] = NULL;
+            peer->leaving[i] = UCS_PTR_IS_PTR(request) ? request : NULL;
+        }
+    }
+}
+
+static uint32_t ucx_count_leaving(const struct ucx *ucx)
+{
+    uint32_t count = 0;
+
+    for (uint32_t p = 0; p < ucx->peers_max; ++p) {
+        for (int i = 0; i < UCX_CONTEXTS; ++i) {
+            count += ucx->peers[p].leaving[i] != NULL;
+        }
+    }
+    return count;
+}
+
 void ucx_peers_close(struct ucx *ucx, uint64_t deadline_ns)
 {
     for (uint32_t p = 0; p < ucx->peers_max; ++p) {
-        struct ucx_peer *peer = &ucx->peers[p];
-        for (int i = 0; i < UCX_CONTEXTS; ++i) {
-            const ucp_request_param_t params = {
-                .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                                UCP_OP_ATTR_FIELD_FLAGS,
-                .cb.send = ucx_closed_at_end,
-                .user_data = ucx,
-                .flags = i != TLS_NEAR && peer->failed ? UCP_EP_CLOSE_FLAG_FORCE : 0};
-            if (peer->endpoint[i] != NULL &&
-                UCS_PTR_IS_PTR(ucp_ep_close_nbx(peer->endpoint[i], &params))) {
-                ++ucx->closings;
-            }
-            peer->endpoint[i] = NULL;
-        }
+        ucx_peer_leave(&ucx->peers[p]);
     }
-    while (ucx->closings > 0 && clock_now_ns() < deadline_ns) {
+    while (ucx_count_leaving(ucx) > 0 && clock_now_ns() < deadline_ns) {
         unsigned happened = 0;
         for (int i = ucx->orphans > 0 ? TLS_FAR : TLS_NEAR; i < UCX_CONTEXTS; ++i) {
             happened += ucp_worker_progress(ucx->contexts[i].worker);
         }
         if (happened == 0) {
             ucx_close_sleep(ucx);
+        }
+    }
+    for (uint32_t p = 0; p < ucx->peers_max; ++p) {
+        for (int i = 0; i < UCX_CONTEXTS; ++i) {
+            if (ucx->peers[p].leaving[i] != NULL) {
+                log_debug(ucx->logger, "the %s endpoint to rank %u was not closed in time",
+                          tls_context_name((enum tls_context)i), p);
+                ucp_request_free(ucx->peers[p].leaving[i]);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < ucx->operations_max; ++i) {
+        if (ucx->ops[i].request != NULL) {
+            ucp_request_free(ucx->ops[i].request);
         }
     }
 }

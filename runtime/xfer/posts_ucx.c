@@ -114,14 +114,18 @@ void ucx_op_orphan(struct ucx_op *op, enum kvf_status status)
 
 static void ucx_request_done(void *request, ucs_status_t status, void *user_data)
 {
+    struct ucx_op *op = user_data;
+
     ucp_request_free(request);
-    ucx_op_ended(user_data, ucx_status(status));
+    op->request = NULL;
+    ucx_op_ended(op, ucx_status(status));
 }
 
 /* What a post of UCX came to: at once, later, or not. */
 static enum kvf_status ucx_post_result(struct ucx_op *op, ucs_status_ptr_t request)
 {
     if (UCS_PTR_IS_PTR(request)) {
+        op->request = request;
         ucx_op_posted(op);
         return KVF_AGAIN;
     }
@@ -134,8 +138,8 @@ static const ucp_request_param_t ucx_params = {
     .cb.send = ucx_request_done,
 };
 
-/* Is the peer's endpoint of that context fit for a post? */
-static enum kvf_status ucx_may_post(const struct ucx *ucx, uint32_t peer, enum tls_context context)
+/* Is the peer's endpoint of that context fit for a post? Then it counts as used. */
+static enum kvf_status ucx_may_post(struct ucx *ucx, uint32_t peer, enum tls_context context)
 {
     if (peer >= ucx->peers_max || !ucx->peers[peer].known || ucx->peers[peer].closing ||
         ucx->peers[peer].endpoint[context] == NULL) {
@@ -144,6 +148,7 @@ static enum kvf_status ucx_may_post(const struct ucx *ucx, uint32_t peer, enum t
     if (ucx->peers[peer].failed && context != TLS_NEAR) {
         return KVF_E_PEER_LOST;
     }
+    ucx->peers[peer].used |= context != TLS_NEAR;
     return KVF_OK;
 }
 

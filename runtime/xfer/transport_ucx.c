@@ -64,8 +64,6 @@ static const struct transport ucx_table = {
 
 static enum kvf_status ucx_new(const struct transport_ucx_params *params, struct ucx **ucx_out)
 {
-    uint32_t operations =
-        params->operations_max != 0 ? params->operations_max : UCX_OPERATIONS_DEFAULT;
     struct ucx *ucx = kvf_alloc(params->heap, 1, sizeof(*ucx));
 
     if (ucx == NULL) {
@@ -75,16 +73,18 @@ static enum kvf_status ucx_new(const struct transport_ucx_params *params, struct
     ucx->logger = params->logger;
     ucx->rank = params->rank;
     ucx->peers_max = params->peers_max;
+    ucx->operations_max =
+        params->operations_max != 0 ? params->operations_max : UCX_OPERATIONS_DEFAULT;
     ucx->shared_bytes_max = params->shared_bytes_max;
     ucx->root = params->machine_root != NULL ? params->machine_root : "/";
     ucx->peers = kvf_alloc(ucx->heap, ucx->peers_max, sizeof(*ucx->peers));
     ucx->errors = kvf_alloc(ucx->heap, ucx->peers_max, sizeof(*ucx->errors));
-    ucx->ops = kvf_alloc(ucx->heap, operations, sizeof(*ucx->ops));
+    ucx->ops = kvf_alloc(ucx->heap, ucx->operations_max, sizeof(*ucx->ops));
     if (ucx->peers == NULL || ucx->errors == NULL || ucx->ops == NULL) {
         ucx_free(ucx);
         return KVF_E_NOMEM;
     }
-    for (uint32_t i = 0; i < operations; ++i) {
+    for (uint32_t i = 0; i < ucx->operations_max; ++i) {
         ucx->ops[i].ucx = ucx;
         ucx_op_drop(&ucx->ops[i]);
     }

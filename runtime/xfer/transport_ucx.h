@@ -55,6 +55,7 @@ struct ucx_op {
     struct ucx_op *next;                    /* free list or done list */
     struct ucx_op *peer_next, *peer_before; /* of its peer's posted ones */
     struct transport_remote *remote;        /* put: counted in remote->puts */
+    void *request;                          /* UCX's, while its hands are on */
     transport_token token;
     enum kvf_status status;
     enum ucx_op_kind kind;
@@ -74,10 +75,12 @@ struct ucx_peer {
     bool known;
     bool near;
     bool closing;
-    bool failed;                     /* an endpoint reported an error; it is told once */
+    bool failed; /* an endpoint reported an error; it is told once */
+    bool used;   /* something was posted on control or far: there is something to flush */
     ucp_ep_h endpoint[UCX_CONTEXTS]; /* NULL = none */
     struct ucx_op *posted;           /* operations in UCX's hands, without disconnects */
     struct ucx_op *disconnect;       /* not NULL while closing */
+    void *leaving[UCX_CONTEXTS];     /* closings of ucx_peers_close(), until they end */
 };
 
 struct transport_memory {
@@ -118,11 +121,11 @@ struct ucx {
     struct transport_sink sink;
     struct ucx_peer *peers; /* peers_max */
     struct ucx_op *ops;     /* operations_max */
+    uint32_t operations_max;
     struct ucx_op *ops_free;
     struct ucx_op *done_first, *done_last;
-    uint64_t orphans;  /* told while UCX had them, and still has */
-    uint32_t closings; /* endpoints that ucx_peers_close() waits for */
-    uint32_t *errors;  /* peers_max: a queue of peers whose error was not told */
+    uint64_t orphans; /* told while UCX had them, and still has */
+    uint32_t *errors; /* peers_max: a queue of peers whose error was not told */
     uint32_t errors_count;
     struct transport_remote *dying; /* released, with puts in UCX's hands */
     bool owner_known;
@@ -172,7 +175,10 @@ uint32_t ucx_peer_pid(void *self, uint32_t peer);
 enum kvf_status ucx_disconnect(void *self, uint32_t peer, bool force, transport_token token);
 /* Ends the disconnect of a peer when nothing of it is left. */
 void ucx_disconnect_step(struct ucx_peer *peer);
-/* Closes all endpoints until the deadline. Nothing is told. */
+/*
+ * Closes all endpoints until the deadline, then lets go of every request: a worker that is
+ * destroyed with a live one is a failed assertion of UCX 1.13. Nothing is told.
+ */
 void ucx_peers_close(struct ucx *ucx, uint64_t deadline_ns);
 
 /* ---- posts_ucx.c ---- */
