@@ -16,7 +16,7 @@
 
 enum {
     /* Fragments copied in one call of a variant, and those known beyond them to be prefetched. */
-    BATCH_FRAGMENTS = 96,
+    BATCH_FRAGMENTS = 32,
     WINDOW_FRAGMENTS = BATCH_FRAGMENTS + COPY_AHEAD_FRAGMENTS_MAX,
 };
 
@@ -196,42 +196,88 @@ static struct copy_fragment cursor_fragment(const struct copy_cursor *cursor)
     };
 }
 
-/* Adds a fragment; joins it to the last one where both sides go on. False: no room. */
-static bool window_add(struct window *window, struct copy_fragment fragment)
+/* Adds a fragment, of which there is room; joins it to the last one where both sides go on. */
+static void window_add(struct window *window, struct copy_fragment fragment)
 {
     if (window->count > 0) {
         struct copy_fragment *last = &window->fragments[window->count - 1];
         if (last->src + last->bytes == fragment.src && last->dst + last->bytes == fragment.dst) {
             last->bytes += fragment.bytes;
-            return true;
+            return;
         }
     }
-    if (window->count == WINDOW_FRAGMENTS) {
-        return false;
-    }
     window->fragments[window->count++] = fragment;
-    return true;
+}
+
+static bool pieces_join(const struct stripe *stripe)
+{
+    return stripe->src_piece_stride == stripe->piece_bytes &&
+           stripe->dst_piece_stride == stripe->piece_bytes;
+}
+
+/* Takes the rest of the piece, or of all pieces of the block where they join; gives its bytes. */
+static uint64_t take_one(struct window *window, struct copy_cursor *cursor, uint64_t bytes_max)
+{
+    const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
+    struct copy_fragment fragment = cursor_fragment(cursor);
+    uint32_t last_piece = pieces_join(stripe) ? stripe->piece_count - 1 : cursor->piece_at;
+
+    fragment.bytes += (last_piece - cursor->piece_at) * stripe->piece_bytes;
+    if (fragment.bytes <= bytes_max) {
+        cursor->piece_at = last_piece;
+        cursor_next(cursor);
+    } else {
+        fragment.bytes = bytes_max;
+        cursor->offset_bytes += bytes_max;
+        cursor->piece_at += (uint32_t)(cursor->offset_bytes / stripe->piece_bytes);
+        cursor->offset_bytes %= stripe->piece_bytes;
+    }
+    window_add(window, fragment);
+    return fragment.bytes;
+}
+
+/* Takes whole pieces of one block that do not join; gives their bytes, 0 when none fits. */
+static uint64_t take_pieces(struct window *window, struct copy_cursor *cursor, uint64_t bytes_max)
+{
+    const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
+    struct copy_fragment fragment = cursor_fragment(cursor);
+    uint64_t count = stripe->piece_count - cursor->piece_at;
+    uint64_t room = WINDOW_FRAGMENTS - window->count;
+
+    if (count > room) {
+        count = room;
+    }
+    if (count > bytes_max / stripe->piece_bytes) {
+        count = bytes_max / stripe->piece_bytes;
+    }
+    if (count == 0) {
+        return 0;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        window->fragments[window->count++] = fragment;
+        fragment.src += stripe->src_piece_stride;
+        fragment.dst += stripe->dst_piece_stride;
+    }
+    cursor->piece_at += (uint32_t)count - 1;
+    cursor_next(cursor);
+    return count * stripe->piece_bytes;
 }
 
 /* Takes fragments from the cursor while there is room; gives what is left of bytes_max. */
 static uint64_t window_fill(struct window *window, struct copy_cursor *cursor, uint64_t bytes_max)
 {
-    while (bytes_max > 0 && cursor->stripe_at < cursor->stripe_count) {
-        struct copy_fragment fragment = cursor_fragment(cursor);
-        bool whole = fragment.bytes <= bytes_max;
-        if (!whole) {
-            fragment.bytes = bytes_max;
+    while (bytes_max > 0 && cursor->stripe_at < cursor->stripe_count &&
+           window->count < WINDOW_FRAGMENTS) {
+        const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
+        uint64_t taken = 0;
+        if (stripe->piece_count > 1 && cursor->offset_bytes == 0 && !pieces_join(stripe)) {
+            taken = take_pieces(window, cursor, bytes_max);
         }
-        if (!window_add(window, fragment)) {
-            break;
+        if (taken == 0) {
+            taken = take_one(window, cursor, bytes_max);
         }
-        bytes_max -= fragment.bytes;
-        cursor->left_bytes -= fragment.bytes;
-        if (whole) {
-            cursor_next(cursor);
-        } else {
-            cursor->offset_bytes += fragment.bytes;
-        }
+        bytes_max -= taken;
+        cursor->left_bytes -= taken;
     }
     return bytes_max;
 }
