@@ -3,8 +3,8 @@
  *
  * Invariants:
  *  1. bases of a class are in order of their layers; runs of a view pair do not overlap.
- *  2. a base of a class covers run_layers layers; every common layer of an elected paged pair lies in
- *     exactly one run.
+ *  2. a base of a class covers run_layers layers; every common layer of an elected paged pair lies
+ *     in exactly one run.
  *  3. pair_order lists the elected pairs, those of one pair of lists next to each other.
  */
 #ifndef KVF_PLAN_INTERNAL_H
