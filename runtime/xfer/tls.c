@@ -24,9 +24,6 @@ static const char *const tls_words_self[] = {"self", "loopback", NULL};
  */
 static const char *const tls_unwanted[][2] = {
     {"cuda", "cuda"}, {"gdr_copy", "gdr_copy"}, {"rocm", "rocm"}, {"ze", "ze_"}};
-/* Other shared memory that control must not have beside the chosen kind. */
-static const char *const tls_unwanted_shared[] = {"cma", "xpmem", "knem"};
-
 static bool tls_among(const char *word, const char *const *words)
 {
     for (; *words != NULL; ++words) {
@@ -127,7 +124,11 @@ static bool tls_present(const struct tls_facts *facts, const char *mark)
     return facts->present != NULL && strstr(facts->present, mark) != NULL;
 }
 
-/* All but what the context must not have, and but what the user's negative list names. */
+/*
+ * All but what the context must not have, and but what the user's negative list names. Other ways
+ * through shared memory (cma) may stay in control: its one lane is the chosen kind all the same,
+ * and whether they are usable cannot be told from their name.
+ */
 static bool tls_negative(const struct tls_facts *facts, enum tls_context context,
                          const char *shared, char *list)
 {
@@ -139,11 +140,6 @@ static bool tls_negative(const struct tls_facts *facts, enum tls_context context
         room = room && tls_append(list, "sm");
     } else {
         room = room && tls_append(list, strcmp(shared, "sysv") == 0 ? "posix" : "sysv");
-        for (size_t i = 0; i < sizeof(tls_unwanted_shared) / sizeof(tls_unwanted_shared[0]); ++i) {
-            if (tls_present(facts, tls_unwanted_shared[i])) {
-                room = room && tls_append(list, tls_unwanted_shared[i]);
-            }
-        }
     }
     for (size_t i = 0; i < sizeof(tls_unwanted) / sizeof(tls_unwanted[0]); ++i) {
         if (tls_present(facts, tls_unwanted[i][1])) {

@@ -9,7 +9,7 @@
  *
  * Invariants:
  *  1. An operation that returned AGAIN is told once. It is in UCX's hands, in the done list, or
- *     free. One whose peer was given up (near, no error mode) may be told while UCX still has it: an
+ *     free. One whose peer was given up (near: no error mode) is told while UCX still has it: an
  *     orphan. With orphans the near worker makes no progress in close.
  *  2. UCX's callbacks only fill the done list and the error list; the sink is called from poll()
  *     alone. The exception is a message, which is told from inside the control worker's progress.

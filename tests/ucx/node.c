@@ -43,14 +43,14 @@ static void node_error(void *self, uint32_t peer, enum kvf_status status)
 
 void node_be_far(struct node *node)
 {
-    /* A host of its own for UCX, too, where that is allowed. */
-    (void)unshare(CLONE_NEWIPC);
-    (void)node;
-    return;
     static char root[64];
     char path[160];
     FILE *file;
 
+    /* A host of its own for UCX, too, where that is allowed. */
+    if (unshare(CLONE_NEWIPC) == 0) {
+        return;
+    }
     snprintf(root, sizeof(root), "/tmp/kvf_far.%d", (int)getpid());
     mkdir(root, 0700);
     snprintf(path, sizeof(path), "%s/proc", root);

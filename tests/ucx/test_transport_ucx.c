@@ -70,6 +70,9 @@ static int message_rank(struct ranks *ranks)
         node_be_far(&node);
     }
     RANK_CHECK(wrong, node_open(&node, ranks) == KVF_OK);
+    if (node.t == NULL) {
+        return wrong;
+    }
     wrong += node_connect(&node);
     for (uint64_t round = 0; ranks->rank == 0 && round < MESSAGE_ROUNDS; ++round) {
         uint64_t before = node.done_count, later = 0;
@@ -198,6 +201,9 @@ static int put_rank(struct ranks *ranks)
         node_be_far(&node);
     }
     RANK_CHECK(wrong, node_open(&node, ranks) == KVF_OK);
+    if (node.t == NULL) {
+        return wrong;
+    }
     if (which->registered || ranks->rank == 0) {
         RANK_CHECK(wrong, node.t->memory_register(node.t->self, own, POOL_BYTES, &memory,
                                                   node.reason) == KVF_OK);
@@ -257,6 +263,9 @@ static int cap_rank(struct ranks *ranks)
 
     node_be_far(&node);
     RANK_CHECK(wrong, node_open(&node, ranks) == KVF_OK);
+    if (node.t == NULL) {
+        return wrong;
+    }
     RANK_CHECK(wrong,
                node.t->memory_alloc(node.t->self, POOL_BYTES, &memory, node.reason) == KVF_OK);
     wrong += node_connect(&node);
@@ -314,6 +323,9 @@ static int mapped_rank(struct ranks *ranks)
     int wrong = 0;
 
     RANK_CHECK(wrong, node_open(&node, ranks) == KVF_OK);
+    if (node.t == NULL) {
+        return wrong;
+    }
     RANK_CHECK(wrong,
                node.t->memory_alloc(node.t->self, POOL_BYTES + 1, &memory, node.reason) == KVF_OK);
     char *mine = node.t->memory_base(memory);
@@ -357,6 +369,9 @@ static int survivor_rank(struct ranks *ranks)
     int wrong = 0;
 
     RANK_CHECK(wrong, node_open(&node, ranks) == KVF_OK);
+    if (node.t == NULL) {
+        return wrong;
+    }
     RANK_CHECK(wrong,
                node.t->memory_alloc(node.t->self, POOL_BYTES, &memory, node.reason) == KVF_OK);
     wrong += node_connect(&node);
@@ -406,6 +421,9 @@ static int far_loss_rank(struct ranks *ranks)
 
     node_be_far(&node);
     RANK_CHECK(wrong, node_open(&node, ranks) == KVF_OK);
+    if (node.t == NULL) {
+        return wrong;
+    }
     RANK_CHECK(wrong,
                node.t->memory_alloc(node.t->self, POOL_BYTES, &memory, node.reason) == KVF_OK);
     wrong += node_connect(&node);
@@ -484,6 +502,9 @@ static int sleeper_rank(struct ranks *ranks)
         node_be_far(&node);
     }
     RANK_CHECK(wrong, node_open(&node, ranks) == KVF_OK);
+    if (node.t == NULL) {
+        return wrong;
+    }
     wrong += node_connect(&node);
     for (uint64_t round = 0; round < 200; ++round) {
         if (ranks->rank == round % 2) {
@@ -522,6 +543,9 @@ static int goodbye_rank(struct ranks *ranks)
         node_be_far(&node);
     }
     RANK_CHECK(wrong, node_open(&node, ranks) == KVF_OK);
+    if (node.t == NULL) {
+        return wrong;
+    }
     for (uint64_t life = 0; life < 3; ++life) {
         uint64_t want = life * (ranks->count - 1);
         wrong += node_connect(&node);

@@ -34,12 +34,12 @@ static void check_list(const struct tls_facts *facts, enum tls_context context, 
 static void user_list_is_the_outer_limit(void **state)
 {
     static const struct tls_case cases[] = {
-        {"", "sysv", "^self,sm", "^self,posix,cma"},
-        {"all", "sysv", "^self,sm", "^self,posix,cma"},
+        {"", "sysv", "^self,sm", "^self,posix"},
+        {"all", "sysv", "^self,sm", "^self,posix"},
         {"^cma", "sysv", "^self,sm,cma", "^self,posix,cma"},
-        {"^sysv", "posix", "^self,sm,sysv", "^self,sysv,cma"},
+        {"^sysv", "posix", "^self,sm,sysv", "^self,sysv"},
         {"^sm", NULL, "^self,sm", NULL},
-        {"^tcp", "sysv", "^self,sm,tcp", "^self,posix,cma,tcp"},
+        {"^tcp", "sysv", "^self,sm,tcp", "^self,posix,tcp"},
         {"tcp,sysv", "sysv", "tcp", "tcp,sysv"},
         {"tcp,posix", "posix", "tcp", "tcp,posix"},
         {"tcp,sm", "sysv", "tcp", "tcp,sysv"},
@@ -80,7 +80,7 @@ static void devices_are_excluded_only_where_ucx_has_them(void **state)
 
     (void)state;
     check_list(&facts, TLS_FAR, "^self,sm,cuda");
-    check_list(&facts, TLS_CONTROL, "^self,posix,cma,cuda");
+    check_list(&facts, TLS_CONTROL, "^self,posix,cuda");
     check_list(&facts, TLS_NEAR, "sysv");
 }
 
