@@ -232,7 +232,7 @@ static bool channel_has_held_due(const struct channel *channel)
     return channel->held != NULL && channel->held->seq == channel->receive_next;
 }
 
-/* The message of which the turn has come: the wait for a missing one is over or begins anew (T3). */
+/* The message whose turn has come: the wait for a missing one is over or begins anew (T3). */
 static void channel_take_due(struct channel *channel, const uint8_t *bytes, size_t len_bytes,
                              uint64_t now_ns)
 {

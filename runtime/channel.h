@@ -62,8 +62,8 @@ enum channel_verdict {
     CHANNEL_BAD_FRAME, /* dropped, counted: T9 */
     CHANNEL_STRANGER,  /* epoch without a handshake, not a HELLO; dropped */
     CHANNEL_STALE,     /* of a life that has ended; dropped (debug) */
-    CHANNEL_HANDSHAKE, /* a HELLO that begins a life: judge it, then channel_open() and receive again */
-    CHANNEL_DROPPED, /* this life was lost by it; see `lost` */
+    CHANNEL_HANDSHAKE, /* a HELLO that begins a life: judge it, channel_open(), receive it again */
+    CHANNEL_DROPPED,   /* this life was lost by it; see `lost` */
 };
 
 struct channel_out {

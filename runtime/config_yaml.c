@@ -394,7 +394,7 @@ static enum kvf_status yaml_apply_map(struct kvf_settings *settings,
     return status;
 }
 
-/* Maps that are not this target's are judged too, on a copy: a file is wrong for all or for none. */
+/* Maps that are not this target's are judged too, on a copy: a file is wrong for all or none. */
 static enum kvf_status yaml_apply(struct kvf_settings *settings, const struct yaml_source *source,
                                   const struct yaml_root *root)
 {

@@ -1,5 +1,5 @@
 /*
- * fuzz.h - what a fuzz program consists of. With clang's -fsanitize=fuzzer the first function is all
+ * fuzz.h - what a fuzz program consists of. With clang's -fsanitize=fuzzer the first call is all
  * that counts; with any other compiler fuzz_main.c runs a corpus and generated inputs over it.
  */
 #ifndef KVF_FUZZ_H

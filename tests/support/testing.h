@@ -27,7 +27,7 @@ uint64_t test_random_next(struct test_random *random);
 uint64_t test_random_below(struct test_random *random, uint64_t limit);
 void test_random_fill(struct test_random *random, void *bytes, size_t len_bytes);
 
-/* True when the call ends its process by abort(): run in a child, with nothing on standard error. */
+/* True when the call ends its process by abort(). Run in a child, without standard error. */
 bool test_aborts(void (*call)(void *argument), void *argument);
 
 #endif /* KVF_TEST_TESTING_H */
