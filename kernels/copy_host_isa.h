@@ -21,7 +21,7 @@
 
 #define COPY_INLINE static inline __attribute__((always_inline))
 
-/* Chosen by measuring (docs/benchmarks.md): random fragments of 64 B to 1 MiB, all variants. */
+/* Chosen by measuring: random fragments of 64 B to 1 MiB, all variants. */
 enum {
     COPY_LINE_BYTES = 64,
     /*
@@ -29,7 +29,7 @@ enum {
      */
     COPY_STREAM_BYTES_MIN = 256,
     /* How far ahead fragments are prefetched: in bytes of the copy, and at most so many of them. */
-    COPY_AHEAD_BYTES = 8192,
+    COPY_AHEAD_BYTES = 6144,
     COPY_AHEAD_FRAGMENTS_MAX = 32,
     /* Of one fragment; what lies further is found by the hardware's own prefetch. */
     COPY_AHEAD_FRAGMENT_BYTES = 8192,
