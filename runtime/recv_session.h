@@ -45,10 +45,10 @@ struct recv_params {
 /*
  * All requests of one generation rank. Invariants, checked by recv_session_check():
  *  Y1. a session is in the map, and in exactly one of the lists live, remembered.
- *  Y2. ASKED, RECEIVING, OK: no writer of E has failed. OK: all of E succeeded, their attested bytes
+ *  Y2. ASKED, RECEIVING, OK: no writer of E has failed. OK: all of E succeeded, attested bytes
  *      are the plan's, own scatters were 0.
  *  Y3. BAD_*, STRANDED: fenced; outcome is FAILED or CANCELLED.
- *  Y4. BAD_DRAINED: every writer of W is marked and own scatters are 0. STRANDED: one is not marked.
+ *  Y4. BAD_DRAINED: all of W is marked and own scatters are 0. STRANDED: one is not marked.
  *  Y5. vote DRAINED was given out only when every writer of W is marked and own scatters are 0.
  *  Y6. RETIRED only from OK or BAD_DRAINED with that vote.
  *  Y7. a writer never asked counts as marked once the session is bad, and is never asked then.

@@ -61,9 +61,9 @@ struct send_params {
  * All requests of one context rank. Invariants, checked by send_session_check():
  *  X1. a record is in exactly one of the lists asked, fenced, live, tombs, and in the map.
  *  X2. LIVE has a session, no other state has; ASKED has at least one receiver; FENCED has none.
- *  X3. a receiver's `access` counts its running and doubtful tasks; a session's `access` is their sum.
- *  X4. OPEN: no task was posted. SENT: outcome was OK, access 0, every expected receiver has its last
- *      slice. BAD_DRAINING: access > 0. BAD_DRAINED: access 0 and every receiver has its final.
+ *  X3. a receiver's `access` counts its running and doubtful tasks; a session has their sum.
+ *  X4. OPEN: no task was posted. SENT: outcome was OK, access 0, every expected receiver has its
+ *      slices. BAD_DRAINING: access > 0. BAD_DRAINED: access 0 and every receiver has its final.
  *  X5. a fenced record starts no task.
  *  X6. a receiver whose final is claimed has no running task; at most one final is ever claimed.
  *  X7. numbers taken from each pool are those counted by walking the records.

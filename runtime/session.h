@@ -62,6 +62,13 @@ struct session_window {
     bool last;
 };
 
+/* What is said, whatever it is about. */
+struct session_note {
+    enum kvf_log_level level;
+    const char *event; /* "W19", or "" */
+    const char *text;  /* constant */
+};
+
 #define SESSION_LOG_RANKS 8u
 
 /* One line to be logged. Machines do not log: the glue adds names and writes it. */

@@ -18,6 +18,7 @@
 #include "heap.h"
 
 #define STORE_WORDS_MAX (1u << 30)
+#define STORE_RUNS_MAX (1u << 26)
 
 /*
  * Invariants (store_check): S1 the runs tile the array; S2 no two neighbours are free; S3 a run is
@@ -26,10 +27,10 @@
 struct store;
 
 /*
- * Room for `words_max` words in all (1..STORE_WORDS_MAX); an eighth more is taken against
- * fragmentation. Gives: store_close(). Errors: E_NOMEM, E_INVAL.
+ * Room for `runs_max` runs (1..STORE_RUNS_MAX) of `words_max` words in all (1..STORE_WORDS_MAX); an
+ * eighth more is taken against fragmentation. Gives: store_close(). Errors: E_NOMEM, E_INVAL.
  */
-enum kvf_status store_open(const struct kvf_heap *heap, uint32_t words_max,
+enum kvf_status store_open(const struct kvf_heap *heap, uint32_t words_max, uint32_t runs_max,
                            struct store **store_out);
 /* Runs inside go with it. NULL is fine. */
 void store_close(struct store *store);
