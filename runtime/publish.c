@@ -1,0 +1,163 @@
+/*
+ * publish.c - the public call kvf_publish(): ranks tell each other what their caches look like and
+ * connect. Each collective step ends in an agreement, so that all ranks return alike.
+ */
+#include "publish.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "clock.h"
+#include "reactor.h"
+#include "sweeper.h"
+
+/* Layers of this instance's model, as far as any of its ranks knows them. */
+static enum kvf_status publish_layer_count(struct kvf *kvf, const struct kvf_layout *layout,
+                                           uint32_t *layers_out)
+{
+    struct world_gathered told = {0};
+    uint32_t layers = publish_layers(layout);
+    uint8_t mine[4];
+    enum kvf_status status;
+
+    wire_store_u32(mine, layers);
+    status = kvf->world->gather(kvf->world->self, WORLD_INSTANCE, mine, sizeof(mine), &told);
+    if (status != KVF_OK)
+        return status;
+    for (uint32_t r = 0; r < told.count; r++) {
+        uint32_t its = told.offsets[r + 1] - told.offsets[r] == sizeof(mine)
+                           ? wire_load_u32(told.bytes + told.offsets[r])
+                           : 0;
+
+        layers = its > layers ? its : layers;
+    }
+    world_gathered_free(&told);
+    *layers_out = layers;
+    return KVF_OK;
+}
+
+static enum kvf_status publish_admission(struct kvf *kvf)
+{
+    struct admission_params params = {
+        .heap = &kvf->heap.table,
+        .record = kvf->record,
+        .requests_max = (uint32_t)kvf->settings.requests_max,
+        .blocks_max = (uint32_t)kvf->settings.blocks_max,
+        .ended_max = (uint32_t)kvf->settings.tombstones_max,
+        .ended_ttl_ns = settings_info_ttl_ms(&kvf->settings) * CLOCK_NS_PER_MS,
+    };
+
+    for (uint32_t a = 0; a < kvf->record->layout.aux_count; a++)
+        params.aux_bytes += kvf->record->layout.aux_bytes[a];
+    return admission_init(&kvf->admission, &params);
+}
+
+/* This rank's own part: record and HELLO. */
+static enum kvf_status publish_own(struct kvf *kvf, const struct kvf_layout *layout,
+                                   struct kvf_pool *const *pools, struct publish_blob *blob)
+{
+    struct geo_text text = {{0}};
+    uint32_t layers = 0;
+    enum kvf_status status = kvf->pool_status;
+
+    if (status == KVF_OK && (layout == NULL || (layout->pool_count > 0 && pools == NULL) ||
+                             layout->tokens_per_block == 0))
+        status = KVF_E_INVAL;
+    status = context_agree(kvf, status, "a rank has no layout or no pools");
+    if (status != KVF_OK)
+        return status;
+    status = publish_layer_count(kvf, layout, &layers);
+    kvf->layer_count = layers;
+    if (status == KVF_OK)
+        status = publish_record(kvf, layout, pools, layers, &text);
+    if (status == KVF_OK)
+        status = publish_admission(kvf);
+    if (status == KVF_OK)
+        status = publish_encode(kvf, pools, blob);
+    return context_agree(kvf, status, text.s);
+}
+
+static bool publish_idle(void *self)
+{
+    struct kvf *kvf = self;
+
+    return reactor_help(kvf->reactor);
+}
+
+/* Endpoints, machines, the first message both ways. */
+static enum kvf_status publish_bring_up(struct kvf *kvf, const struct world_gathered *hellos,
+                                        struct geo_text *text)
+{
+    uint64_t start_ns = clock_now_ns();
+    const char *missing = "";
+    enum kvf_status status = publish_connect(kvf, hellos, text);
+
+    if (status == KVF_OK)
+        status = sweeper_open(kvf, &kvf->sweeper);
+    if (status == KVF_OK)
+        status = reactor_open(kvf, &kvf->reactor);
+    status = context_agree(kvf, status, text->s);
+    if (status != KVF_OK)
+        return status;
+    kvf->world->set_idle(kvf->world->self, publish_idle, kvf);
+    status = reactor_warm_up(
+        kvf->reactor, start_ns + kvf->settings.connect_timeout_ms * CLOCK_NS_PER_MS, &missing);
+    if (status != KVF_OK)
+        geo_text_set(text, "%s does not answer", missing);
+    status = context_agree(kvf, status, text->s);
+    if (status == KVF_OK)
+        metrics_set(&kvf->metrics.connect_ns, clock_now_ns() - start_ns);
+    return status;
+}
+
+static enum kvf_status publish_steps(struct kvf *kvf, const struct kvf_layout *layout,
+                                     struct kvf_pool *const *pools)
+{
+    struct publish_blob blob = {0};
+    struct world_gathered hellos = {0};
+    struct geo_text text = {{0}};
+    enum kvf_status status = publish_own(kvf, layout, pools, &blob);
+
+    if (status == KVF_OK)
+        status =
+            kvf->world->gather(kvf->world->self, WORLD_ALL, blob.bytes, blob.len_bytes, &hellos);
+    kvf_release(&kvf->heap.table, blob.bytes);
+    if (status == KVF_OK) {
+        status = publish_peers(kvf, &hellos, &text);
+        status = context_agree(kvf, status, text.s);
+    }
+    if (status == KVF_OK)
+        status = publish_bring_up(kvf, &hellos, &text);
+    if (status == KVF_OK) {
+        status = publish_remotes(kvf, &hellos, &text);
+        status = context_agree(kvf, status, text.s);
+    }
+    kvf->world->set_idle(kvf->world->self, NULL, NULL);
+    world_gathered_free(&hellos);
+    return status;
+}
+
+enum kvf_status kvf_publish(struct kvf *kvf, const struct kvf_layout *layout,
+                            struct kvf_pool *const *pools)
+{
+    enum kvf_status status;
+
+    if (kvf == NULL)
+        return KVF_E_INVAL;
+    if (context_state(kvf) != CONTEXT_OPEN)
+        return KVF_E_STATE;
+    status = publish_steps(kvf, layout, pools);
+    if (status == KVF_OK)
+        status = context_agree(kvf, reactor_start(kvf->reactor), "cannot start a thread");
+    if (status != KVF_OK) {
+        if (kvf->reactor != NULL)
+            reactor_stop(kvf->reactor);
+        atomic_store(&kvf->state, CONTEXT_FAILED);
+        return status;
+    }
+    kvf->taken_ready = atomic_load(&kvf->heap.taken);
+    atomic_store(&kvf->state, CONTEXT_READY);
+    log_debug(&kvf->logger, "ready: %u peers, connected in %llu us", kvf->peers.count,
+              (unsigned long long)(atomic_load(&kvf->metrics.connect_ns) / CLOCK_NS_PER_US));
+    return KVF_OK;
+}
