@@ -1,0 +1,209 @@
+/*
+ * run.c - `kvferry run`: replays a request trace through a topology and compares every byte.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "options.h"
+#include "run.h"
+#include "say.h"
+#include "topology_yaml.h"
+
+#define RUN_CLOSE_MS 10000u
+
+#define ROW(name_, kind_, member) name_, kind_, offsetof(struct run_options, member)
+
+static const struct option_row run_rows[] = {
+    {ROW("topology", OPTION_TEXT, topology), "ctx; gen", 0, 0, NULL, "TEXT|FILE|NAME",
+     "instances, as \"ctx tp=2 pp=2; gen tp=4 adp\" (keys tp, pp, dp, adp, layers, x, name)"},
+    {ROW("model", OPTION_TEXT, model), "llama-3.1-8b", 0, 0, NULL, "NAME|FILE",
+     "cache facts of both sides"},
+    {ROW("ctx-model", OPTION_TEXT, models[KVF_CONTEXT]), NULL, 0, 0, NULL, "NAME|FILE",
+     "another model for the context side"},
+    {ROW("gen-model", OPTION_TEXT, models[KVF_GENERATION]), NULL, 0, 0, NULL, "NAME|FILE",
+     "another model for the generation side"},
+    {ROW("scale-layers", OPTION_WHOLE, scale_layers), "0", 0, MODEL_LAYERS_MAX, NULL, "K",
+     "keep the first K layers; 0 = all"},
+    {ROW("trace", OPTION_TEXT, trace), NULL, 0, 0, NULL, "FILE",
+     "JSON Lines; without it a trace is made from the seed"},
+    {ROW("requests", OPTION_WHOLE, requests), "100", 1, TRACE_REQUESTS_MAX, NULL, "N",
+     "replay the first N requests"},
+    {ROW("max-tokens", OPTION_WHOLE, max_tokens), "4096", 0, TRACE_TOKENS_MAX, NULL, "N",
+     "cut prompts to N tokens; 0 = never"},
+    {ROW("time-scale", OPTION_NUMBER, time_scale), "0", 0, 1000, NULL, "X",
+     "start at timestamp times X; 0 = as fast as possible"},
+    {ROW("concurrency", OPTION_WHOLE, concurrency), "8", 1, 4096, NULL, "N",
+     "requests that a group has open at once"},
+    {ROW("seed", OPTION_WHOLE, seed), "1", 0, UINT64_MAX, NULL, "N",
+     "of the made trace, the page order and the order of opening"},
+    {ROW("pool-blocks", OPTION_WHOLE, pool_blocks), "0", 0, 1u << 30, NULL, "N",
+     "blocks of each pool of a rank; 0 = what 4 of the longest prompts need"},
+    {ROW("pool-mb", OPTION_WHOLE, pool_mb), "0", 0, 1u << 30, NULL, "MIB",
+     "most MiB for the pools of a rank; 0 = no such limit"},
+    {ROW("decode-us", OPTION_WHOLE, decode_us), "0", 0, 1000000, NULL, "US",
+     "microseconds a generated token holds the pages after READY"},
+    {ROW("no-reuse", OPTION_FLAG, no_reuse), NULL, 0, 0, NULL, NULL,
+     "send whole prompts, whatever hash_ids say"},
+    {ROW("path", OPTION_CHOICE, path), "auto", 0, 0, "auto|mapped|bounce|direct|twosided", NULL,
+     "force one rung of the ladder"},
+    {ROW("progress", OPTION_CHOICE, progress), "setting", 0, 0, "setting|thread|caller", NULL,
+     "who steps the library; setting = as the settings say"},
+    {ROW("settings", OPTION_TEXT, settings), NULL, 0, 0, NULL, "FILE",
+     "YAML file of the library's settings"},
+    {ROW("json", OPTION_TEXT, json), NULL, 0, 0, NULL, "FILE", "write the figures to a file"},
+    {ROW("help", OPTION_FLAG, help), NULL, 0, 0, NULL, NULL, "this text"},
+    {0},
+};
+
+void command_run_help(void)
+{
+    printf(
+        "usage: mpirun -n RANKS kvferry run [OPTION...]\n\n"
+        "Replays a request trace: context ranks fill pages, generation ranks receive them, every "
+        "byte is\ncompared. Defaults stand in [brackets]; docs/run.md explains the figures.\n\n");
+    options_help(run_rows, stdout);
+}
+
+/* This process's rank as its launcher says, -1 when no launcher started it. */
+static int run_launched_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *value = getenv(names[i]);
+
+        if (value != NULL) {
+            return atoi(value);
+        }
+    }
+    return -1;
+}
+
+/* Options, topology and models: no MPI, alike on all ranks. False: text_out says why. */
+static bool run_read(struct run *run, int argc, char **argv, char *text_out)
+{
+    struct run_options *options = &run->options;
+
+    if (!options_parse(run_rows, argc, argv, options, text_out)) {
+        return false;
+    }
+    if (options->help) {
+        return true;
+    }
+    if (!topology_load(options->topology, &run->topology, text_out)) {
+        return false;
+    }
+    for (int s = 0; s < 2; s++) {
+        const char *name = options->models[s] != NULL ? options->models[s] : options->model;
+
+        if (!model_load(name, (uint32_t)options->scale_layers, &run->models[s], text_out)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Requests one by one, then the last checks and the report. */
+static int run_replay(struct run *run)
+{
+    uint64_t start_ns;
+    int code;
+
+    run_barrier(run);
+    start_ns = run_now();
+    code = run_engine(run);
+    if (code != EXIT_RIGHT) {
+        return code;
+    }
+    run_barrier(run);
+    run->wall_s = (double)(run_now() - start_ns) / 1e9;
+    run_check_all(run);
+    run_barrier(run);
+    return run_report(run);
+}
+
+/* After MPI_Init. *leave_out: MPI_Finalize might hang. */
+static int run_all(struct run *run, bool *leave_out)
+{
+    enum kvf_status status;
+    int code = run_world_check(run);
+
+    if (code == EXIT_RIGHT) {
+        code = run_world_trace(run);
+    }
+    if (code == EXIT_RIGHT) {
+        code = run_world_open(run);
+        if (code == EXIT_RIGHT) {
+            code = run_replay(run);
+        }
+        status = kvf_close(run->kvf, RUN_CLOSE_MS);
+        if (status != KVF_OK) {
+            say("rank %d: closed with something left over: %s", run->world_rank,
+                kvf_status_text(status));
+            code = EXIT_DAMAGED;
+        }
+        *leave_out = code == EXIT_DAMAGED;
+    }
+    return code;
+}
+
+static int run_under_mpi(struct run *run)
+{
+    bool leave = false;
+    int level, code;
+
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
+        say("MPI cannot be started");
+        return EXIT_USAGE;
+    }
+    MPI_Comm_rank(MPI_COMM_WORLD, &run->world_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &run->world_size);
+    run->options.show = isatty(STDERR_FILENO) == 1;
+    code = run_all(run, &leave);
+    run_world_close(run);
+    if (leave) {
+        fflush(NULL);
+        _exit(code);
+    }
+    MPI_Finalize();
+    return code;
+}
+
+int command_run(int argc, char **argv)
+{
+    static struct run run; /* large, and there is one */
+    char text[OPTIONS_TEXT_BYTES] = "";
+    int launched = run_launched_rank();
+    int code;
+
+    if (!run_read(&run, argc, argv, text)) {
+        if (launched <= 0) {
+            say("%s", text);
+        }
+        code = EXIT_USAGE;
+        goto close_run;
+    }
+    if (run.options.help) {
+        command_run_help();
+        code = EXIT_RIGHT;
+        goto close_run;
+    }
+    if (strcmp(run.options.progress, "setting") == 0) {
+        run.options.progress = NULL;
+    }
+    if (launched < 0) {
+        say("this topology has %u ranks, and this is a world of one: start it with mpirun -n %u "
+            "kvferry run ...",
+            run.topology->rank_count, run.topology->rank_count);
+        code = EXIT_USAGE;
+        goto close_run;
+    }
+    return run_under_mpi(&run);
+
+close_run:
+    run_world_close(&run);
+    return code;
+}

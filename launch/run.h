@@ -1,0 +1,207 @@
+/*
+ * run.h - what the parts of `kvferry run` share. They use the library through its public headers
+ * alone.
+ *
+ *   run.c          options, and the order of things
+ *   run_world.c    trace, pools, memory, opening: everything before the first request
+ *   run_engine.c   the loop of a rank: admit, fill or receive, check, give back
+ *   run_work.c     page work in small steps: hand-out checks, fills, compares
+ *   run_report.c   sums over the ranks, the table, JSON
+ */
+#ifndef LAUNCH_RUN_H
+#define LAUNCH_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <mpi.h>
+
+#include <kvferry/kvferry_mpi.h>
+
+#include "model.h"
+#include "oracle.h"
+#include "schedule.h"
+#include "slots.h"
+#include "trace.h"
+
+struct run_options {
+    const char *topology;
+    const char *model;
+    const char *models[2]; /* --ctx-model, --gen-model; NULL = --model */
+    uint64_t scale_layers;
+    const char *trace;
+    uint64_t requests;
+    uint64_t max_tokens;
+    double time_scale;
+    uint64_t concurrency;
+    uint64_t seed;
+    uint64_t pool_blocks;
+    uint64_t pool_mb;
+    uint64_t decode_us;
+    bool no_reuse;
+    const char *path;
+    const char *settings;
+    const char *progress;
+    const char *json;
+    bool help;
+    bool show; /* progress line: standard error is a terminal */
+};
+
+/* Bits of a request's outcome, or-ed over the ranks. */
+enum run_outcome {
+    RUN_READY = 1,  /* generation: all bytes in, as the library says */
+    RUN_SENT = 2,   /* context */
+    RUN_FAILED = 4, /* on some rank */
+    RUN_CANCELLED = 8,
+    RUN_BAD = 16,      /* a byte was wrong */
+    RUN_REFUSED = 32,  /* larger than a pool */
+    RUN_GEOMETRY = 64, /* failed with a code of the geometry */
+};
+
+enum run_step {
+    RUN_CHECK_OUT, /* pages taken: compare what their last owners left */
+    RUN_FILL,      /* context: write the request's bytes */
+    RUN_OPEN,      /* to be opened */
+    RUN_MOVE,      /* opened: until READY, SENT, FAILED or CANCELLED */
+    RUN_COMPARE,   /* generation: compare every byte that arrived */
+    RUN_HOLD,      /* pages in use by the engine, or lent until RELEASED */
+    RUN_RESTORE,   /* after a failure: give the pages known bytes again */
+    RUN_DONE,
+};
+
+/* Pages of one group of a live request. */
+struct run_pages {
+    uint32_t first; /* ordinal of slots[0] */
+    uint32_t count;
+    uint32_t shared; /* leading slots that belong to the prefix cache */
+    uint32_t *slots; /* [count], owns */
+};
+
+/* A request that this rank has admitted. */
+struct run_live {
+    uint32_t job;
+    enum run_step step;
+    bool released;
+    bool good;                  /* READY, or context */
+    uint32_t group_at, page_at; /* where the page work is */
+    struct run_pages *pages;    /* [groups], owns */
+    uint8_t *aux;               /* owns; NULL = none */
+    uint64_t due_ns;            /* when it could have started */
+    uint64_t open_ns;
+    uint64_t hold_until_ns;
+    struct run_live *next;
+};
+
+/* Pages of one hash block that the prefix cache holds or held. */
+struct run_entry {
+    uint32_t *slots; /* [pages_per_hash], owns; NULL = not made yet */
+    uint32_t users;  /* live requests */
+    bool dropped;
+    bool ready; /* its bytes are there */
+};
+
+/* One request on this rank, for percentiles. */
+struct run_sample {
+    double latency_ms; /* recv_open to READY */
+    double pages_ms;   /* waiting for pages and for a slot of concurrency */
+    double prepare_ms, wait_ms, move_ms, agree_ms;
+};
+
+/* Sums of this rank. */
+struct run_sums {
+    uint64_t bad_bytes;
+    uint64_t payload_bytes; /* generation: received */
+    uint64_t sent_bytes;
+    uint64_t busy_ns; /* generation: at least one request between open and READY */
+    uint64_t checked_bytes;
+    uint64_t blocks_leaked; /* pages that never came back */
+    uint64_t idle_ns;
+    uint64_t sweeps;
+};
+
+struct run {
+    struct run_options options;
+    int world_rank, world_size;
+    struct kvf_topology *topology;
+    const struct kvf_instance *instance;
+    enum kvf_side side;
+    struct kvf_place place;
+    uint32_t place_layers[KVF_PP_MAX];
+    struct schedule_group group;
+    struct model models[2];
+    struct trace trace;
+    struct schedule schedule;
+
+    struct kvf *kvf;
+    struct kvf_layout *made;       /* from the library */
+    struct kvf_layout layout;      /* the same with our strides */
+    struct kvf_pool_shape *shapes; /* of layout.pools */
+    struct kvf_pool **pools;
+    uint8_t **bases;
+    uint64_t *group_slots; /* guards included */
+    struct slots *free;    /* [groups] */
+    struct oracle *oracle;
+    bool crowded; /* more ranks than cores on this machine */
+    bool caller;  /* this rank steps the library */
+
+    uint32_t *order;
+    uint32_t order_count;
+    uint32_t order_at;
+    struct run_live *live; /* in order of admission */
+    uint32_t live_count;
+    struct run_entry *entries; /* generation with reuse */
+    uint32_t entry_count;
+    uint64_t start_ns;
+    uint64_t moving, moving_since_ns;
+    uint64_t iteration;
+    uint32_t ended; /* requests whose last event came: the same on all ranks of the group */
+    struct kvf_block_list *lists; /* [groups], scratch */
+    bool damaged;
+
+    uint8_t *outcomes; /* [jobs] */
+    struct run_sample *samples;
+    uint32_t sample_count;
+    struct run_sums sums;
+    uint32_t lines; /* bad bytes that were named */
+    double wall_s;
+};
+
+/* Nanoseconds of a clock that only goes forward. */
+uint64_t run_now(void);
+
+/* run_world.c: each says what is wrong on one rank, and gives the same exit code on all of them. */
+int run_world_check(struct run *run);  /* world size, layouts of all ranks */
+int run_world_trace(struct run *run);  /* trace, schedule, pool sizes */
+int run_world_open(struct run *run);   /* kvf_open_mpi, pools, oracle, publish */
+void run_world_close(struct run *run); /* frees all that the above made, not the context */
+
+/* Highest exit code over the ranks. Collective. */
+int run_agree(int code);
+
+/* run_engine.c */
+int run_engine(struct run *run);
+
+/* Waits until all ranks are here, stepping the library meanwhile. */
+void run_barrier(struct run *run);
+
+/* run_work.c: page work of one live request; true when its step is over. */
+bool run_work(struct run *run, struct run_live *live, uint64_t bytes_max);
+
+/* Takes the pages of a job, or none: false. */
+bool run_pages_take(struct run *run, struct run_live *live);
+void run_pages_give(struct run *run, struct run_live *live);
+void run_live_free(struct run *run, struct run_live *live);
+
+/* Compares all pages once more. */
+void run_check_all(struct run *run);
+
+/* Fills or checks the aux buffers of a request. */
+uint32_t run_aux_bytes(const struct run *run);
+void run_aux_fill(const struct run *run, const struct schedule_job *job, uint8_t *aux);
+void run_aux_check(struct run *run, const struct schedule_job *job, const uint8_t *aux);
+
+/* run_report.c: collective; rank 0 prints. Returns the exit code, alike on all ranks. */
+int run_report(struct run *run);
+
+#endif /* LAUNCH_RUN_H */

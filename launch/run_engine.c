@@ -1,0 +1,471 @@
+/*
+ * run_engine.c - the loop of one rank of `kvferry run`: one thread, one kvf_sweep() an iteration.
+ *
+ * A rank admits the jobs of its group in order, as soon as one may start, a slot of concurrency is
+ * free and its pages are there (schedule.h says why that cannot block). Everything after is driven
+ * by the sweep's events, which are the same on all ranks of the group.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "run.h"
+#include "say.h"
+
+#define RUN_EVENTS_MAX 64u
+#define RUN_STEP_BYTES ((uint64_t)512 << 10) /* page work between two sweeps */
+#define RUN_IDLE_YIELDS 64u
+#define RUN_SLEEP_NS 50000
+
+uint64_t run_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static double run_ms(uint64_t ns)
+{
+    return (double)ns / 1e6;
+}
+
+static struct run_live *run_find(const struct run *run, kvf_req_id rid)
+{
+    struct run_live *live = run->live;
+
+    while (live != NULL && run->schedule.jobs[live->job].rid != rid) {
+        live = live->next;
+    }
+    return live;
+}
+
+static void run_step_to(struct run_live *live, enum run_step step)
+{
+    live->step = step;
+    live->group_at = live->page_at = 0;
+}
+
+/* ---- admission ------------------------------------------------------------------------------- */
+
+static struct run_live *run_live_make(const struct run *run, uint32_t job)
+{
+    struct run_live *live = calloc(1, sizeof(*live));
+
+    if (live == NULL) {
+        return NULL;
+    }
+    live->job = job;
+    live->pages = calloc((size_t)run->layout.group_count + 1, sizeof(*live->pages));
+    live->aux = run_aux_bytes(run) > 0 ? calloc(1, run_aux_bytes(run)) : NULL;
+    if (live->pages == NULL || (run_aux_bytes(run) > 0 && live->aux == NULL)) {
+        run_live_free((struct run *)(uintptr_t)run, live);
+        return NULL;
+    }
+    return live;
+}
+
+/* Admits the next job if it may start; `next` waits for its pages between calls. */
+static bool run_admit(struct run *run, struct run_live **next, uint64_t now_ns)
+{
+    struct run_live **tail = &run->live;
+
+    if (run->order_at == run->order_count || run->live_count >= run->options.concurrency ||
+        now_ns - run->start_ns < run->schedule.jobs[run->order[run->order_at]].start_ns) {
+        return false;
+    }
+    if (*next == NULL) {
+        *next = run_live_make(run, run->order[run->order_at]);
+        if (*next == NULL) {
+            return false; /* no memory now; tried again */
+        }
+        (*next)->due_ns = now_ns;
+    }
+    if (!run_pages_take(run, *next)) {
+        return false;
+    }
+    run_step_to(*next, RUN_CHECK_OUT);
+    while (*tail != NULL) {
+        tail = &(*tail)->next;
+    }
+    *tail = *next;
+    *next = NULL;
+    run->order_at++;
+    run->live_count++;
+    return true;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Lists for the library: on the generation side without the pages of the reused prefix. */
+static void run_lists(const struct run *run, const struct run_live *live)
+{
+    struct kvf_block_list *lists = run->lists;
+
+    for (uint32_t g = 0; g < run->layout.group_count; g++) {
+        const struct run_pages *pages = &live->pages[g];
+
+        lists[g].first = pages->first + pages->shared;
+        lists[g].count = pages->count - pages->shared;
+        lists[g].slots = pages->slots + pages->shared;
+    }
+}
+
+static struct kvf_end run_other_end(const struct run *run, const struct schedule_job *job)
+{
+    const struct schedule_group *other =
+        &job->ends[run->side == KVF_CONTEXT ? KVF_GENERATION : KVF_CONTEXT];
+    struct kvf_end end = {other->instance, other->dp};
+
+    return end;
+}
+
+static enum kvf_status run_open_send(struct run *run, struct run_live *live)
+{
+    const struct schedule_job *job = &run->schedule.jobs[live->job];
+    struct kvf_send_params params = KVF_SEND_PARAMS_INIT;
+    struct kvf_window window = KVF_WINDOW_INIT;
+    enum kvf_status status;
+
+    if (live->aux != NULL) {
+        run_aux_fill(run, job, live->aux);
+    }
+    params.rid = job->rid;
+    params.prompt_tokens = job->prompt_tokens;
+    params.destination = run_other_end(run, job);
+    params.list_count = run->layout.group_count;
+    params.lists = run->lists;
+    params.aux = live->aux;
+    status = kvf_send_open(run->kvf, &params);
+    if (status != KVF_OK) {
+        return status;
+    }
+    status = kvf_send_blocks(run->kvf, job->rid, &window);
+    if (status != KVF_OK) {
+        say("rank %d: request %llu: its blocks cannot be sent: %s", run->world_rank,
+            (unsigned long long)job->rid, kvf_status_text(status));
+        kvf_cancel(run->kvf, job->rid);
+    }
+    return KVF_OK;
+}
+
+static enum kvf_status run_open_recv(struct run *run, struct run_live *live)
+{
+    const struct schedule_job *job = &run->schedule.jobs[live->job];
+    struct kvf_recv_params params = KVF_RECV_PARAMS_INIT;
+
+    params.rid = job->rid;
+    params.prompt_tokens = job->prompt_tokens;
+    params.cached_tokens = job->cached_tokens;
+    params.source = run_other_end(run, job);
+    params.list_count = run->layout.group_count;
+    params.lists = run->lists;
+    params.aux = live->aux;
+    return kvf_recv_open(run->kvf, &params);
+}
+
+/* Opens a request; BUSY leaves it for the next iteration. */
+static bool run_open(struct run *run, struct run_live *live)
+{
+    uint64_t now_ns = run_now();
+    enum kvf_status status;
+
+    run_lists(run, live);
+    status = run->side == KVF_CONTEXT ? run_open_send(run, live) : run_open_recv(run, live);
+    if (status == KVF_BUSY) {
+        return false;
+    }
+    if (status != KVF_OK) {
+        say("rank %d: request %llu cannot be opened: %s", run->world_rank,
+            (unsigned long long)run->schedule.jobs[live->job].rid, kvf_status_text(status));
+        run->outcomes[live->job] |= RUN_FAILED;
+        live->released = true;
+        run->ended++;
+        run_step_to(live, run->side == KVF_CONTEXT ? RUN_HOLD : RUN_RESTORE);
+        return true;
+    }
+    live->open_ns = now_ns;
+    if (run->side == KVF_GENERATION && run->moving++ == 0) {
+        run->moving_since_ns = now_ns;
+    }
+    run_step_to(live, RUN_MOVE);
+    return true;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static void run_stop_moving(struct run *run, uint64_t now_ns)
+{
+    if (run->side == KVF_GENERATION && --run->moving == 0) {
+        run->sums.busy_ns += now_ns - run->moving_since_ns;
+    }
+}
+
+static void run_ready(struct run *run, struct run_live *live, const struct kvf_event *event,
+                      uint64_t now_ns)
+{
+    const struct schedule_job *job = &run->schedule.jobs[live->job];
+    struct run_sample *sample = &run->samples[run->sample_count++];
+
+    sample->latency_ms = run_ms(now_ns - live->open_ns);
+    sample->pages_ms = run_ms(live->open_ns - live->due_ns);
+    sample->prepare_ms = run_ms(event->timing.prepare_ns);
+    sample->wait_ms = run_ms(event->timing.wait_ns);
+    sample->move_ms = run_ms(event->timing.move_ns);
+    sample->agree_ms = run_ms(event->timing.agree_ns);
+    run->sums.payload_bytes += event->payload_bytes;
+    run->outcomes[live->job] |= RUN_READY;
+    live->good = true;
+    live->hold_until_ns = now_ns + (uint64_t)job->output_tokens * run->options.decode_us * 1000;
+    run_stop_moving(run, now_ns);
+    if (live->aux != NULL) {
+        run_aux_check(run, job, live->aux);
+    }
+    run_step_to(live, RUN_COMPARE);
+}
+
+static void run_ended_badly(struct run *run, struct run_live *live, const struct kvf_event *event,
+                            uint64_t now_ns)
+{
+    uint8_t outcome = event->kind == KVF_EVENT_CANCELLED ? RUN_CANCELLED : RUN_FAILED;
+
+    if (event->status <= KVF_E_WIRE_VERSION && event->status >= KVF_E_AUX_LAYOUT) {
+        outcome |= RUN_GEOMETRY;
+    }
+    if ((run->outcomes[live->job] & outcome) != outcome &&
+        (uint32_t)run->world_rank == run->instance->first_rank) {
+        say("request %llu %s on %s: %s: %s", (unsigned long long)event->rid,
+            event->kind == KVF_EVENT_CANCELLED ? "cancelled" : "failed", run->instance->name,
+            kvf_status_name(event->status), kvf_status_text(event->status));
+    }
+    run->outcomes[live->job] |= outcome;
+    if (live->step == RUN_MOVE) {
+        run_stop_moving(run, now_ns);
+        run_step_to(live, RUN_HOLD);
+    }
+}
+
+static void run_event(struct run *run, const struct kvf_event *event)
+{
+    struct run_live *live = run_find(run, event->rid);
+    uint64_t now_ns = run_now();
+
+    if (live == NULL) {
+        say("rank %d: an event for request %llu, which is not open", run->world_rank,
+            (unsigned long long)event->rid);
+        return;
+    }
+    switch (event->kind) {
+    case KVF_EVENT_ASKED:
+        break;
+    case KVF_EVENT_SENT:
+        run->sums.sent_bytes += event->payload_bytes;
+        run->outcomes[live->job] |= RUN_SENT;
+        live->good = true;
+        run_step_to(live, RUN_HOLD);
+        break;
+    case KVF_EVENT_READY:
+        run_ready(run, live, event, now_ns);
+        break;
+    case KVF_EVENT_FAILED:
+    case KVF_EVENT_CANCELLED:
+        run_ended_badly(run, live, event, now_ns);
+        break;
+    case KVF_EVENT_RELEASED:
+    case KVF_EVENT_RELEASED_LOCAL:
+        live->released = true;
+        run->ended++;
+        break;
+    }
+}
+
+/* One sweep. False: the group is lost. */
+static bool run_sweep(struct run *run, bool *busy)
+{
+    struct kvf_event events[RUN_EVENTS_MAX];
+    size_t count = 0;
+    enum kvf_status status = kvf_sweep(run->kvf, run->iteration, events, RUN_EVENTS_MAX, &count);
+
+    if (status < 0) {
+        say("rank %d: sweep %llu: %s", run->world_rank, (unsigned long long)run->iteration,
+            kvf_status_text(status));
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        run_event(run, &events[i]);
+        *busy = true;
+    }
+    if (status == KVF_OK) {
+        run->iteration++;
+        run->sums.sweeps++;
+    }
+    return true;
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+/* What comes after a step of page work. */
+static void run_work_over(struct run_live *live, enum kvf_side side)
+{
+    switch (live->step) {
+    case RUN_CHECK_OUT:
+        run_step_to(live, side == KVF_CONTEXT ? RUN_FILL : RUN_OPEN);
+        break;
+    case RUN_FILL:
+        run_step_to(live, RUN_OPEN);
+        break;
+    case RUN_COMPARE:
+        run_step_to(live, RUN_HOLD);
+        break;
+    case RUN_RESTORE:
+        run_step_to(live, RUN_DONE);
+        break;
+    case RUN_OPEN:
+    case RUN_MOVE:
+    case RUN_HOLD:
+    case RUN_DONE:
+        break;
+    }
+}
+
+/* Takes one request further. True when something was done. */
+static bool run_step_live(struct run *run, struct run_live *live, uint64_t *work_left)
+{
+    switch (live->step) {
+    case RUN_CHECK_OUT:
+    case RUN_FILL:
+    case RUN_COMPARE:
+    case RUN_RESTORE:
+        if (*work_left == 0) {
+            return false;
+        }
+        if (run_work(run, live, *work_left)) {
+            run_work_over(live, run->side);
+        }
+        *work_left = 0;
+        return true;
+    case RUN_OPEN:
+        return run_open(run, live);
+    case RUN_HOLD:
+        if (!live->released || (live->good && run_now() < live->hold_until_ns)) {
+            return false;
+        }
+        run_step_to(live, live->good || run->side == KVF_CONTEXT ? RUN_DONE : RUN_RESTORE);
+        return true;
+    case RUN_MOVE:
+    case RUN_DONE:
+        break;
+    }
+    return false;
+}
+
+static bool run_step_all(struct run *run)
+{
+    uint64_t work_left = RUN_STEP_BYTES;
+    struct run_live **at = &run->live;
+    bool busy = false;
+
+    while (*at != NULL) {
+        struct run_live *live = *at;
+
+        busy = run_step_live(run, live, &work_left) || busy;
+        if (live->step == RUN_DONE) {
+            run_pages_give(run, live);
+            *at = live->next;
+            run_live_free(run, live);
+            run->live_count--;
+            busy = true;
+        } else {
+            at = &live->next;
+        }
+    }
+    return busy;
+}
+
+/* Between two passes without work: makes way at once, sleeps when that lasts. */
+static void run_idle(struct run *run, uint32_t *idle)
+{
+    static const struct timespec nap = {0, RUN_SLEEP_NS};
+    bool stepped = run->caller && kvf_progress(run->kvf) == KVF_OK;
+
+    if (stepped) {
+        *idle = 0;
+    } else if (!run->crowded && (*idle)++ < RUN_IDLE_YIELDS) {
+        sched_yield();
+    } else {
+        nanosleep(&nap, NULL);
+    }
+}
+
+static void run_progress_line(const struct run *run, uint64_t now_ns, uint64_t *next_ns, bool last)
+{
+    double seconds = (double)(now_ns - run->start_ns) / 1e9;
+
+    if (now_ns < *next_ns && !last) {
+        return;
+    }
+    *next_ns = now_ns + 200000000u;
+    fprintf(stderr, "\r%s: %u of %u requests admitted, %u live, %.1f s   %s", run->instance->name,
+            run->order_at, run->order_count, run->live_count, seconds, last ? "\r\033[K" : "");
+    fflush(stderr);
+}
+
+int run_engine(struct run *run)
+{
+    struct run_live *next = NULL;
+    bool terminal = run->world_rank == 0 && run->options.show;
+    uint64_t shown_ns = 0;
+    uint32_t idle = 0;
+
+    run->start_ns = run_now();
+    while (run->order_at < run->order_count || run->live != NULL) {
+        bool busy = false;
+        uint64_t now_ns = run_now();
+
+        /* All have ended at the same sweep on all ranks of the group: none calls one more. */
+        if (run->ended < run->order_count && !run_sweep(run, &busy)) {
+            run->damaged = true;
+            break;
+        }
+        busy = run_admit(run, &next, now_ns) || busy;
+        busy = run_step_all(run) || busy;
+        if (run->caller && busy) {
+            kvf_progress(run->kvf);
+        }
+        if (busy) {
+            idle = 0;
+        } else {
+            run_idle(run, &idle);
+        }
+        if (terminal) {
+            run_progress_line(run, now_ns, &shown_ns, false);
+        }
+    }
+    if (terminal) {
+        run_progress_line(run, run_now(), &shown_ns, true);
+    }
+    if (next != NULL) {
+        run_live_free(run, next);
+    }
+    return run->damaged ? EXIT_DAMAGED : EXIT_RIGHT;
+}
+
+void run_barrier(struct run *run)
+{
+    static const struct timespec nap = {0, RUN_SLEEP_NS};
+    MPI_Request request;
+    int done = 0;
+
+    MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    for (uint32_t turn = 0;; turn++) {
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done) {
+            return;
+        }
+        if ((!run->caller || kvf_progress(run->kvf) != KVF_OK) && turn > RUN_IDLE_YIELDS) {
+            nanosleep(&nap, NULL);
+        }
+    }
+}
