@@ -155,7 +155,7 @@ static void config_byte_sizes_take_suffixes(void **state)
     } rows[] = {
         {"1048576", 1 << 20}, {"1024K", 1 << 20}, {"1024KiB", 1 << 20},
         {"1M", 1 << 20},      {"1MiB", 1 << 20},  {"3G", 3ull << 30},
-        {"3GiB", 3ull << 30}, {"4G", UINT64_MAX}, {"17592186044416M", UINT64_MAX},
+        {"3GiB", 3ull << 30}, {"4G", UINT64_MAX}, {"17592186044417M", UINT64_MAX},
         {"1Gib", UINT64_MAX}, {"1g", UINT64_MAX},
     };
 
