@@ -24,6 +24,8 @@ static const char *const tls_words_self[] = {"self", "loopback", NULL};
  */
 static const char *const tls_unwanted[][2] = {
     {"cuda", "cuda"}, {"gdr_copy", "gdr_copy"}, {"rocm", "rocm"}, {"ze", "ze_"}};
+static const char *const tls_unwanted_shared[] = {"xpmem", "knem"};
+
 static bool tls_among(const char *word, const char *const *words)
 {
     for (; *words != NULL; ++words) {
@@ -124,11 +126,7 @@ static bool tls_present(const struct tls_facts *facts, const char *mark)
     return facts->present != NULL && strstr(facts->present, mark) != NULL;
 }
 
-/*
- * All but what the context must not have, and but what the user's negative list names. Other ways
- * through shared memory (cma) may stay in control: its one lane is the chosen kind all the same,
- * and whether they are usable cannot be told from their name.
- */
+/* All but what the context must not have, and but what the user's negative list names. */
 static bool tls_negative(const struct tls_facts *facts, enum tls_context context,
                          const char *shared, char *list)
 {
@@ -140,6 +138,15 @@ static bool tls_negative(const struct tls_facts *facts, enum tls_context context
         room = room && tls_append(list, "sm");
     } else {
         room = room && tls_append(list, strcmp(shared, "sysv") == 0 ? "posix" : "sysv");
+        /* Other shared memory is not only unwanted: cma reads the peer's memory to try itself. */
+        if (facts->cma && tls_present(facts, "cma")) {
+            room = room && tls_append(list, "cma");
+        }
+        for (size_t i = 0; i < sizeof(tls_unwanted_shared) / sizeof(tls_unwanted_shared[0]); ++i) {
+            if (tls_present(facts, tls_unwanted_shared[i])) {
+                room = room && tls_append(list, tls_unwanted_shared[i]);
+            }
+        }
     }
     for (size_t i = 0; i < sizeof(tls_unwanted) / sizeof(tls_unwanted[0]); ++i) {
         if (tls_present(facts, tls_unwanted[i][1])) {

@@ -29,6 +29,7 @@ struct tls_facts {
     const char
         *present; /* text that has the name of each component of this UCX; NULL = none known */
     bool sysv;    /* System V shared memory works on this machine */
+    bool cma;     /* cross-memory attach is allowed: this UCX offers it, if it has it */
 };
 
 /*

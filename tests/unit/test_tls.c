@@ -34,12 +34,12 @@ static void check_list(const struct tls_facts *facts, enum tls_context context, 
 static void user_list_is_the_outer_limit(void **state)
 {
     static const struct tls_case cases[] = {
-        {"", "sysv", "^self,sm", "^self,posix"},
-        {"all", "sysv", "^self,sm", "^self,posix"},
+        {"", "sysv", "^self,sm", "^self,posix,cma"},
+        {"all", "sysv", "^self,sm", "^self,posix,cma"},
         {"^cma", "sysv", "^self,sm,cma", "^self,posix,cma"},
-        {"^sysv", "posix", "^self,sm,sysv", "^self,sysv"},
+        {"^sysv", "posix", "^self,sm,sysv", "^self,sysv,cma"},
         {"^sm", NULL, "^self,sm", NULL},
-        {"^tcp", "sysv", "^self,sm,tcp", "^self,posix,tcp"},
+        {"^tcp", "sysv", "^self,sm,tcp", "^self,posix,cma,tcp"},
         {"tcp,sysv", "sysv", "tcp", "tcp,sysv"},
         {"tcp,posix", "posix", "tcp", "tcp,posix"},
         {"tcp,sm", "sysv", "tcp", "tcp,sysv"},
@@ -55,7 +55,8 @@ static void user_list_is_the_outer_limit(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
-        const struct tls_facts facts = {.user = cases[i].user, .present = COMPONENTS, .sysv = true};
+        const struct tls_facts facts = {
+            .user = cases[i].user, .present = COMPONENTS, .sysv = true, .cma = true};
         check_list(&facts, TLS_NEAR, cases[i].near);
         check_list(&facts, TLS_FAR, cases[i].far);
         check_list(&facts, TLS_CONTROL, cases[i].control);
@@ -73,14 +74,22 @@ static void absent_system_v_memory_leaves_posix(void **state)
     check_list(&limited, TLS_NEAR, NULL);
 }
 
+static void denied_cross_memory_attach_is_not_named(void **state)
+{
+    const struct tls_facts facts = {.user = "", .present = COMPONENTS, .sysv = true};
+
+    (void)state;
+    check_list(&facts, TLS_CONTROL, "^self,posix");
+}
+
 static void devices_are_excluded_only_where_ucx_has_them(void **state)
 {
     const struct tls_facts facts = {
-        .user = "", .present = COMPONENTS "component 5 : cuda_cpy\n", .sysv = true};
+        .user = "", .present = COMPONENTS "component 5 : cuda_cpy\n", .sysv = true, .cma = true};
 
     (void)state;
     check_list(&facts, TLS_FAR, "^self,sm,cuda");
-    check_list(&facts, TLS_CONTROL, "^self,posix,cuda");
+    check_list(&facts, TLS_CONTROL, "^self,posix,cma,cuda");
     check_list(&facts, TLS_NEAR, "sysv");
 }
 
@@ -120,6 +129,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(user_list_is_the_outer_limit),
         cmocka_unit_test(absent_system_v_memory_leaves_posix),
+        cmocka_unit_test(denied_cross_memory_attach_is_not_named),
         cmocka_unit_test(devices_are_excluded_only_where_ucx_has_them),
         cmocka_unit_test(list_too_long_is_refused),
         cmocka_unit_test(words_are_bare),
