@@ -193,7 +193,7 @@ static enum kvf_status publish_seal(struct kvf *kvf, const struct publish_parts 
         return KVF_E_NOMEM;
     status = msg_encode(&hello, blob_out->bytes, size, &blob_out->len_bytes);
     if (status == KVF_OK)
-        msg_seal(blob_out->bytes, blob_out->len_bytes, 0);
+        msg_seal(blob_out->bytes, blob_out->len_bytes, 1);
     return status;
 }
 
