@@ -67,21 +67,6 @@ void command_run_help(void)
     options_help(run_rows, stdout);
 }
 
-/* This process's rank as its launcher says, -1 when no launcher started it. */
-static int run_launched_rank(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *value = getenv(names[i]);
-
-        if (value != NULL) {
-            return atoi(value);
-        }
-    }
-    return -1;
-}
-
 /* Options, topology and models: no MPI, alike on all ranks. False: text_out says why. */
 static bool run_read(struct run *run, int argc, char **argv, char *text_out)
 {
@@ -176,7 +161,7 @@ int command_run(int argc, char **argv)
 {
     static struct run run; /* large, and there is one */
     char text[OPTIONS_TEXT_BYTES] = "";
-    int launched = run_launched_rank();
+    int launched = launched_rank();
     int code;
 
     if (!run_read(&run, argc, argv, text)) {

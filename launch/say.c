@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 void say(const char *format, ...)
@@ -24,4 +25,18 @@ void say(const char *format, ...)
     if (write(STDERR_FILENO, line, (size_t)len) < 0) {
         return; /* nobody listens */
     }
+}
+
+int launched_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *value = getenv(names[i]);
+
+        if (value != NULL) {
+            return atoi(value);
+        }
+    }
+    return -1;
 }

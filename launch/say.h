@@ -26,4 +26,7 @@ enum exit_code {
 /* "kvferry: TEXT" and an end of line on standard error, in one write. */
 void say(const char *format, ...) SAY_PRINTF(1, 2);
 
+/* This process's rank as its launcher says, -1 when no launcher started it. Needs no MPI. */
+int launched_rank(void);
+
 #endif /* LAUNCH_SAY_H */
