@@ -6,7 +6,7 @@
 
 #include "context.h"
 
-/* What one rank tells all others: a HELLO message (msg.h), sealed with sequence number 0. */
+/* What one rank tells all others: a HELLO message (msg.h), sealed by itself: the channel counts from 1 after it. */
 struct publish_blob {
     uint8_t *bytes;
     size_t len_bytes;
