@@ -2,14 +2,12 @@
  * pages_build.c - makes a rank's layout from a model (docs/geometry.md, section 3). Works in one
  * scratch allocation of worst-case size, then copies the exact result. May not do I/O.
  */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "bump.h"
 #include "check.h"
 #include "geometry.h"
-#include "pages.h"
+#include "pages_internal.h"
 
 enum { BUFFERS_PER_LAYER_MAX = 7 };
 
@@ -24,16 +22,7 @@ struct buffer {
 };
 
 struct build {
-    const struct kvf_model *model;
-    const struct kvf_place *place;
-    enum pages_form form;
-    bool partitioned;     /* the model states per-layer head facts */
-    uint32_t width;       /* t */
-    uint32_t layer_first; /* of this stage */
-    uint32_t layer_end;
-    uint32_t draft_layers;
-    char *text;
-    size_t text_bytes;
+    struct pages_facts facts;
     struct kvf_layout layout; /* counts; its pointers are the arrays below */
     struct kvf_pool_shape *pools;
     uint64_t *pool_buffer_bytes; /* size of the buffers that share the pool */
@@ -48,198 +37,20 @@ struct build {
     uint32_t entries_used;
 };
 
-static void say(const struct build *build, const char *format, ...) KVF_PRINTF(2, 3);
-
-static void say(const struct build *build, const char *format, ...)
-{
-    va_list args;
-
-    if (build->text == NULL || build->text_bytes == 0) {
-        return;
-    }
-    va_start(args, format);
-    vsnprintf(build->text, build->text_bytes, format, args);
-    va_end(args);
-}
-
-static uint32_t layer_bits(const struct kvf_model_layer *layer)
-{
-    return layer->elem_bits != 0 ? layer->elem_bits : kvf_dtype_bits(layer->dtype);
-}
-
-static enum kvf_status check_attention(const struct build *build, uint32_t index)
-{
-    const struct kvf_model_layer *layer = &build->model->layers[index];
-    uint32_t bits = layer_bits(layer);
-    uint32_t heads = layer->kv_heads;
-    uint32_t width = build->width;
-
-    if (heads > GEO_HEADS_MAX || layer->head_dim == 0 || layer->head_dim > GEO_HEADS_MAX ||
-        bits == 0 || bits > 64) {
-        say(build, "layer %u: %u KV heads of %u elements of %u bits", index, heads, layer->head_dim,
-            bits);
-        return KVF_E_INVAL;
-    }
-    if (layer->dtype != KVF_DTYPE_NONE && bits != kvf_dtype_bits(layer->dtype)) {
-        say(build, "layer %u: %u bits an element, %s has %u", index, bits,
-            geo_dtype_name(layer->dtype), kvf_dtype_bits(layer->dtype));
-        return KVF_E_INVAL;
-    }
-    if (heads >= width ? heads % width != 0 : width % heads != 0) {
-        say(build, "layer %u: %u KV heads cannot be spread over tp %u", index, heads, width);
-        return KVF_E_TP_HEADS;
-    }
-    if (build->model->mla && layer->owner == KVF_OWNER_TARGET && (heads != 1 || !layer->k_only)) {
-        say(build, "layer %u: MLA caches keys only, one head; the model states %u heads%s", index,
-            heads, layer->k_only ? "" : " with values");
-        return KVF_E_INVAL;
-    }
-    if (layer->scale_per != 0 && (layer->head_dim % layer->scale_per != 0 ||
-                                  layer->scale_bits == 0 || layer->scale_bits > 64)) {
-        say(build, "layer %u: a scale of %u bits for %u of %u elements", index, layer->scale_bits,
-            layer->scale_per, layer->head_dim);
-        return KVF_E_INVAL;
-    }
-    return KVF_OK;
-}
-
-static enum kvf_status check_state(const struct build *build, uint32_t index)
-{
-    const struct kvf_model_layer *layer = &build->model->layers[index];
-
-    if (layer->state_units % build->width != 0 ||
-        (layer->state_units != 0 && layer->state_unit_bytes == 0) ||
-        layer->state_unit_bytes > GEO_SIZE_MAX / GEO_HEADS_MAX) {
-        say(build, "layer %u: %u state units of %llu bytes cannot be spread over tp %u", index,
-            layer->state_units, (unsigned long long)layer->state_unit_bytes, build->width);
-        return KVF_E_STATE_UNIT;
-    }
-    if (layer->section_count > KVF_VIEW_SECTIONS_MAX) {
-        say(build, "layer %u: %u state sections, at most %u", index, layer->section_count,
-            KVF_VIEW_SECTIONS_MAX);
-        return KVF_E_STATE_SECTIONS;
-    }
-    for (uint32_t s = 0; s < layer->section_count; s++) {
-        uint64_t bytes = layer->section_bytes[s];
-
-        if (bytes == 0 || bytes % build->width != 0 || bytes > GEO_SIZE_MAX) {
-            say(build, "layer %u: state section %u of %llu bytes cannot be spread over tp %u",
-                index, s, (unsigned long long)bytes, build->width);
-            return KVF_E_STATE_SECTIONS;
-        }
-    }
-    return KVF_OK;
-}
-
-static enum kvf_status check_layer(struct build *build, uint32_t index)
-{
-    const struct kvf_model_layer *layer = &build->model->layers[index];
-    enum kvf_status status = KVF_OK;
-
-    if (layer->owner == KVF_OWNER_DRAFT) {
-        build->draft_layers++;
-    } else if (build->draft_layers > 0) {
-        say(build, "layer %u is a target layer behind a draft layer", index);
-        return KVF_E_INVAL;
-    }
-    if (layer->kv_heads > 0) {
-        status = check_attention(build, index);
-    }
-    if (status == KVF_OK && (layer->state_units > 0 || layer->section_count > 0)) {
-        status = check_state(build, index);
-    }
-    return status;
-}
-
-/* Per-layer head facts are stated when drafts are there or layers differ in their heads. */
-static bool states_head_facts(const struct build *build)
-{
-    uint32_t heads = 0;
-
-    if (build->draft_layers > 0) {
-        return true;
-    }
-    for (uint32_t l = 0; l < build->model->layer_count; l++) {
-        uint32_t here = build->model->layers[l].kv_heads;
-
-        if (here != 0 && heads != 0 && here != heads) {
-            return true;
-        }
-        heads = here != 0 ? here : heads;
-    }
-    return false;
-}
-
-static enum kvf_status check_shape(struct build *build)
-{
-    const struct kvf_model *model = build->model;
-    const struct kvf_place *place = build->place;
-    uint64_t sum = 0;
-
-    if (model->layer_count == 0 || model->layer_count > GEO_LAYERS_MAX ||
-        model->tokens_per_block == 0 || model->tokens_per_block > GEO_TOKENS_MAX ||
-        model->aux_count > GEO_AUX_MAX || place->pp_size > GEO_PP_MAX ||
-        place->tp_size > GEO_TP_MAX) {
-        say(build, "%u layers, %u tokens a block, %u aux buffers, tp %u pp %u: outside the limits",
-            model->layer_count, model->tokens_per_block, model->aux_count, place->tp_size,
-            place->pp_size);
-        return KVF_E_INVAL;
-    }
-    for (uint32_t p = 0; p < place->pp_size; p++) {
-        sum += place->layers_per_pp[p];
-    }
-    if (sum != model->layer_count) {
-        say(build, "the %u pp stages hold %llu layers, the model has %u", place->pp_size,
-            (unsigned long long)sum, model->layer_count);
-        return KVF_E_INVAL;
-    }
-    if (place->cp_size != 1) {
-        say(build, "context parallelism is not supported (cp %u)", place->cp_size);
-        return KVF_E_CP;
-    }
-    return KVF_OK;
-}
-
-static enum kvf_status check_model(struct build *build)
-{
-    const struct kvf_place *place = build->place;
-    enum kvf_status status = pages_check_place(place, build->text, build->text_bytes);
-
-    if (status == KVF_OK) {
-        status = check_shape(build);
-    }
-    if (status != KVF_OK) {
-        return status;
-    }
-    build->width = geo_group_width(place);
-    geo_stage_layers(place, place->pp_rank, &build->layer_first, &build->layer_end);
-    for (uint32_t l = 0; l < build->model->layer_count; l++) {
-        status = check_layer(build, l);
-        if (status != KVF_OK) {
-            return status;
-        }
-    }
-    if (build->draft_layers > place->layers_per_pp[place->pp_size - 1]) {
-        say(build, "%u draft layers do not fit the last pp stage of %u layers", build->draft_layers,
-            place->layers_per_pp[place->pp_size - 1]);
-        return KVF_E_INVAL;
-    }
-    build->partitioned = build->form == PAGES_PARTITIONED && states_head_facts(build);
-    return KVF_OK;
-}
-
 /* Heads a rank of this width holds of a layer; the spread was checked. */
 static uint32_t heads_held(const struct build *build, uint32_t heads_total)
 {
-    return heads_total > build->width ? heads_total / build->width : heads_total > 0 ? 1 : 0;
+    return heads_total > build->facts.width ? heads_total / build->facts.width
+           : heads_total > 0                ? 1
+                                            : 0;
 }
 
 /* Bytes of one role's buffer of a layer in one slot, 0 = the layer has no such buffer. */
 static enum kvf_status buffer_bytes(const struct build *build, uint32_t index, uint32_t role,
                                     uint64_t *bytes_out)
 {
-    const struct kvf_model_layer *layer = &build->model->layers[index];
-    uint64_t tokens = build->model->tokens_per_block;
+    const struct kvf_model_layer *layer = &build->facts.model->layers[index];
+    uint64_t tokens = build->facts.model->tokens_per_block;
     /* Each factor is at most 2^20, bits at most 64: two products before a bound are safe. */
     uint64_t elements = heads_held(build, layer->kv_heads) * tokens;
     uint64_t bits = 0;
@@ -250,7 +61,7 @@ static enum kvf_status buffer_bytes(const struct build *build, uint32_t index, u
     case KVF_KEY:
     case KVF_VALUE:
         if (elements > 0 && (role == KVF_KEY || !layer->k_only)) {
-            bits = (uint64_t)layer->head_dim * layer_bits(layer);
+            bits = (uint64_t)layer->head_dim * pages_layer_bits(layer);
         }
         break;
     case KVF_KEY_SCALE:
@@ -264,26 +75,27 @@ static enum kvf_status buffer_bytes(const struct build *build, uint32_t index, u
         break;
     case KVF_CONV_STATE:
         for (uint32_t s = 0; s < layer->section_count; s++) {
-            bytes += layer->section_bytes[s] / build->width;
+            bytes += layer->section_bytes[s] / build->facts.width;
         }
         break;
     case KVF_SSM_STATE:
-        bytes = layer->state_units / build->width * layer->state_unit_bytes;
+        bytes = layer->state_units / build->facts.width * layer->state_unit_bytes;
         break;
     case KVF_SIDE_STATE:
         break;
     }
     if (bits > 0) {
         if (elements > 8 * GEO_SIZE_MAX / bits || elements * bits % 8 != 0) {
-            say(build, "layer %u: %s of %llu bits is no whole number of bytes or too large", index,
-                geo_role_name(role), (unsigned long long)elements * bits);
+            pages_say(&build->facts,
+                      "layer %u: %s of %llu bits is no whole number of bytes or too large", index,
+                      geo_role_name(role), (unsigned long long)elements * bits);
             return KVF_E_INVAL;
         }
         bytes = elements * bits / 8;
     }
     if (bytes > GEO_SIZE_MAX) {
-        say(build, "layer %u: %s of %llu bytes is too large", index, geo_role_name(role),
-            (unsigned long long)bytes);
+        pages_say(&build->facts, "layer %u: %s of %llu bytes is too large", index,
+                  geo_role_name(role), (unsigned long long)bytes);
         return KVF_E_INVAL;
     }
     *bytes_out = bytes;
@@ -366,7 +178,7 @@ static enum kvf_view_kind kind_of(const struct build *build, uint32_t role)
     case KVF_VALUE:
     case KVF_KEY_SCALE:
     case KVF_VALUE_SCALE:
-        return build->model->nhd ? KVF_VIEW_NHD : KVF_VIEW_HND;
+        return build->facts.model->nhd ? KVF_VIEW_NHD : KVF_VIEW_HND;
     case KVF_CONV_STATE:
         return KVF_VIEW_SECTIONS;
     case KVF_SSM_STATE:
@@ -382,7 +194,7 @@ static enum kvf_view_kind kind_of(const struct build *build, uint32_t role)
 static struct kvf_view view_of(const struct build *build, uint32_t first, uint32_t count)
 {
     const struct buffer *buffer = &build->buffers[first];
-    const struct kvf_model_layer *layer = &build->model->layers[buffer->layer];
+    const struct kvf_model_layer *layer = &build->facts.model->layers[buffer->layer];
     struct kvf_view view = {.pool = buffer->pool,
                             .kind = kind_of(build, buffer->role),
                             .owner = layer->owner,
@@ -394,14 +206,14 @@ static struct kvf_view view_of(const struct build *build, uint32_t first, uint32
     if (view.kind == KVF_VIEW_HND || view.kind == KVF_VIEW_NHD) {
         view.heads = heads_held(build, layer->kv_heads);
         view.heads_total = layer->kv_heads;
-        view.has_heads = view.has_heads_total = build->form != PAGES_LEGACY;
+        view.has_heads = view.has_heads_total = build->facts.form != PAGES_LEGACY;
         view.dtype = buffer->role <= KVF_VALUE ? layer->dtype : KVF_DTYPE_NONE;
     } else if (view.kind == KVF_VIEW_UNITS) {
         view.unit_bytes = layer->state_unit_bytes;
     } else if (view.kind == KVF_VIEW_SECTIONS) {
         view.section_count = layer->section_count;
         for (uint32_t s = 0; s < layer->section_count; s++) {
-            view.section_bytes[s] = layer->section_bytes[s] / build->width;
+            view.section_bytes[s] = layer->section_bytes[s] / build->facts.width;
         }
     }
     return view;
@@ -411,14 +223,14 @@ static struct kvf_view view_of(const struct build *build, uint32_t first, uint32
 static bool same_bucket(const struct build *build, const struct kvf_view *view,
                         uint32_t heads_total, const struct kvf_view *wanted)
 {
-    const struct kvf_model_layer *first = &build->model->layers[view->entries[0].layer];
+    const struct kvf_model_layer *first = &build->facts.model->layers[view->entries[0].layer];
 
     return view->pool == wanted->pool && view->kind == wanted->kind &&
            view->role_count == wanted->role_count &&
            memcmp(view->roles, wanted->roles, sizeof(view->roles)) == 0 &&
            view->unit_bytes == wanted->unit_bytes && view->section_count == wanted->section_count &&
            memcmp(view->section_bytes, wanted->section_bytes, sizeof(view->section_bytes)) == 0 &&
-           (!build->partitioned ||
+           (!build->facts.partitioned ||
             (view->owner == wanted->owner && first->kv_heads == heads_total));
 }
 
@@ -427,7 +239,8 @@ static enum kvf_status join_view(const struct build *build, struct kvf_view *vie
                                  const struct kvf_view *wanted)
 {
     if (view->heads != wanted->heads && view->has_heads) {
-        say(build,
+        pages_say(
+            &build->facts,
             "view of layer %u mixes layers of %u and %u heads per rank; state the layer specs",
             view->entries[0].layer, view->heads, wanted->heads);
         return KVF_E_VIEW_MIXED_HEADS;
@@ -453,7 +266,7 @@ static enum kvf_status bucket_views(struct build *build, struct kvf_group *group
 
     for (uint32_t b = 0; b < build->buffer_count; b += count) {
         const struct buffer *buffer = &build->buffers[b];
-        uint32_t heads_total = build->model->layers[buffer->layer].kv_heads;
+        uint32_t heads_total = build->facts.model->layers[buffer->layer].kv_heads;
         struct kvf_view wanted;
         uint32_t v = 0;
 
@@ -532,8 +345,8 @@ static enum kvf_status add_group(struct build *build, enum kvf_group_class group
     enum kvf_status status;
 
     *group = (struct kvf_group){.group_class = group_class, .window = window, .layers = layers};
-    for (uint32_t l = build->layer_first; l < build->layer_end; l++) {
-        const struct kvf_model_layer *layer = &build->model->layers[l];
+    for (uint32_t l = build->facts.layer_first; l < build->facts.layer_end; l++) {
+        const struct kvf_model_layer *layer = &build->facts.model->layers[l];
         bool belongs = group_class == KVF_GROUP_STATE ? has_state(layer)
                                                       : has_paged(layer) && layer->window == window;
 
@@ -560,8 +373,8 @@ static enum kvf_status add_group(struct build *build, enum kvf_group_class group
 /* One paged group for each distinct window, in the order of their first layers, then the states. */
 static enum kvf_status add_groups(struct build *build)
 {
-    for (uint32_t l = build->layer_first; l < build->layer_end; l++) {
-        const struct kvf_model_layer *layer = &build->model->layers[l];
+    for (uint32_t l = build->facts.layer_first; l < build->facts.layer_end; l++) {
+        const struct kvf_model_layer *layer = &build->facts.model->layers[l];
         uint32_t g = 0;
         enum kvf_status status;
 
@@ -572,7 +385,7 @@ static enum kvf_status add_groups(struct build *build)
             continue;
         }
         if (build->layout.group_count + 2 > GEO_GROUPS_MAX) {
-            say(build, "more than %u sliding windows", GEO_GROUPS_MAX - 1);
+            pages_say(&build->facts, "more than %u sliding windows", GEO_GROUPS_MAX - 1);
             return KVF_E_TOO_LARGE;
         }
         status = add_group(build, KVF_GROUP_PAGED, layer->window);
@@ -586,17 +399,18 @@ static enum kvf_status add_groups(struct build *build)
 /* The facts of the rank as a whole. */
 static void set_facts(struct build *build)
 {
-    const struct kvf_model *model = build->model;
+    const struct kvf_model *model = build->facts.model;
     struct kvf_layout *layout = &build->layout;
 
     layout->tokens_per_block = model->tokens_per_block;
     layout->layer_count = model->layer_count;
-    layout->draft_layers = build->draft_layers;
+    layout->draft_layers = build->facts.draft_layers;
     layout->mla = model->mla;
     layout->ownership_bridge = model->ownership_bridge;
     layout->aux_count = model->aux_count;
     layout->aux_bytes = model->aux_bytes;
-    for (uint32_t l = build->layer_first; l < build->layer_end && layout->kv_heads == 0; l++) {
+    for (uint32_t l = build->facts.layer_first; l < build->facts.layer_end && layout->kv_heads == 0;
+         l++) {
         layout->kv_heads = heads_held(build, model->layers[l].kv_heads);
     }
     for (uint32_t l = 0; l < model->layer_count; l++) {
@@ -605,7 +419,7 @@ static void set_facts(struct build *build)
         if (layer->owner == KVF_OWNER_TARGET && layer->kv_heads > 0) {
             layout->head_dim = layer->head_dim;
             layout->dtype = layer->dtype;
-            layout->elem_bits = layer_bits(layer);
+            layout->elem_bits = pages_layer_bits(layer);
             break;
         }
     }
@@ -633,14 +447,14 @@ static void cut_scratch(struct build *build, struct bump *bump, uint32_t layers)
 static enum kvf_status check_limits(const struct build *build)
 {
     if (build->layout.pool_count > GEO_POOLS_MAX || build->views_used > GEO_VIEWS_MAX) {
-        say(build, "%u pools and %u views, at most %u and %u", build->layout.pool_count,
-            build->views_used, GEO_POOLS_MAX, GEO_VIEWS_MAX);
+        pages_say(&build->facts, "%u pools and %u views, at most %u and %u",
+                  build->layout.pool_count, build->views_used, GEO_POOLS_MAX, GEO_VIEWS_MAX);
         return KVF_E_TOO_LARGE;
     }
     for (uint32_t p = 0; p < build->layout.pool_count; p++) {
         if (build->pools[p].slot_bytes > GEO_SIZE_MAX) {
-            say(build, "a slot of pool %u has %llu bytes, at most %llu", p,
-                (unsigned long long)build->pools[p].slot_bytes, GEO_SIZE_MAX);
+            pages_say(&build->facts, "a slot of pool %u has %llu bytes, at most %llu", p,
+                      (unsigned long long)build->pools[p].slot_bytes, GEO_SIZE_MAX);
             return KVF_E_TOO_LARGE;
         }
     }
@@ -650,27 +464,27 @@ static enum kvf_status check_limits(const struct build *build)
 enum kvf_status pages_layout_open(const struct kvf_heap *heap, const struct pages_params *params,
                                   struct kvf_layout **layout_out, char *text_out, size_t text_bytes)
 {
-    struct build build = {.model = params->model,
-                          .place = params->place,
-                          .form = params->form,
-                          .text = text_out,
-                          .text_bytes = text_bytes};
+    struct build build = {.facts = {.model = params->model,
+                                    .place = params->place,
+                                    .form = params->form,
+                                    .text = text_out,
+                                    .text_bytes = text_bytes}};
     struct bump bump = {0};
     struct kvf_layout *layout = NULL;
     size_t head = (sizeof(*layout) + BUMP_ALIGN - 1) / BUMP_ALIGN * BUMP_ALIGN;
     void *scratch = NULL;
-    enum kvf_status status = check_model(&build);
+    enum kvf_status status = pages_check_model(&build.facts);
 
     if (status != KVF_OK) {
         return status;
     }
-    cut_scratch(&build, &bump, build.layer_end - build.layer_first);
+    cut_scratch(&build, &bump, build.facts.layer_end - build.facts.layer_first);
     scratch = kvf_alloc(heap, bump.used_bytes, 1);
     if (scratch == NULL) {
         return KVF_E_NOMEM;
     }
     bump = (struct bump){.base = scratch};
-    cut_scratch(&build, &bump, build.layer_end - build.layer_first);
+    cut_scratch(&build, &bump, build.facts.layer_end - build.facts.layer_first);
     status = add_groups(&build);
     if (status == KVF_OK) {
         status = check_limits(&build);

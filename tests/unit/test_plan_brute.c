@@ -11,14 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "geo_make.h"
-#include "plan.h"
+#include "geo_trial.h"
 
 enum {
     PAIRS_DEFAULT = 3000,
-    LAYERS_MAX = 8,
-    BLOCKS_MAX = 8,
-    PIECES_MAX = 24,
     READERS_MAX = 3, /* checked of one pair of instances */
 };
 
@@ -34,24 +30,7 @@ struct side {
     struct geo_record *record;
     struct memory memory;
     struct kvf_block_list lists[GEO_GROUPS_MAX];
-    uint32_t slots[GEO_GROUPS_MAX][BLOCKS_MAX];
-};
-
-/* A pair of instances and one request. */
-struct trial {
-    struct test_random random;
-    struct geo_make_model src_model;
-    struct geo_make_model dst_model;
-    struct geo_make_grid src_grid;
-    struct geo_make_grid dst_grid;
-    enum pages_form src_form;
-    enum pages_form dst_form;
-    uint32_t slots;
-    uint32_t prompt_tokens;
-    uint32_t cached_tokens;
-    uint32_t piece_count;
-    struct plan_piece pieces[PIECES_MAX];
-    bool may_refuse; /* one fact was changed */
+    uint32_t slots[GEO_GROUPS_MAX][TRIAL_BLOCKS_MAX];
 };
 
 /* How often each kind of thing was met: a test that met nothing proves nothing. */
@@ -59,223 +38,6 @@ static struct {
     uint64_t pairs, refused, bytes, fragments, cuts, slices, silent, states, empty, aux, equal,
         shared;
 } met;
-
-static uint32_t pick(struct trial *trial, uint32_t limit)
-{
-    return (uint32_t)test_random_below(&trial->random, limit);
-}
-
-static bool chance(struct trial *trial, uint32_t percent)
-{
-    return pick(trial, 100) < percent;
-}
-
-/* ---- random models, grids, requests --------------------------------------------------------- */
-
-static void random_layer(struct trial *trial, struct kvf_model_layer *layer, uint32_t heads,
-                         const uint32_t windows[3])
-{
-    layer->kv_heads = heads;
-    layer->window = windows[pick(trial, 3)];
-    if (chance(trial, 10)) {
-        layer->kv_heads = 0;
-    }
-    layer->k_only = chance(trial, 15);
-    if (chance(trial, 20)) {
-        layer->index_bytes = 1 + pick(trial, 5);
-    }
-}
-
-static void random_state(struct trial *trial, struct geo_make_model *model)
-{
-    uint32_t sections = pick(trial, 4);
-    uint32_t unit_bytes = 1 + pick(trial, 3);
-    bool conv_only = chance(trial, 20);
-
-    for (uint32_t l = 0; l < model->model.layer_count; l++) {
-        struct kvf_model_layer *layer = &model->layers[l];
-
-        if (layer->owner == KVF_OWNER_DRAFT || chance(trial, 50)) {
-            continue;
-        }
-        layer->kv_heads = chance(trial, 10) ? layer->kv_heads : 0;
-        layer->index_bytes = 0;
-        layer->scale_per = 0;
-        layer->state_units = conv_only && sections > 0 ? 0 : 24;
-        layer->state_unit_bytes = unit_bytes;
-        layer->section_count = sections;
-        for (uint32_t s = 0; s < sections; s++) {
-            layer->section_bytes[s] = 24 * (1 + (s * 7 + sections) % 3);
-        }
-    }
-}
-
-static void random_elements(struct trial *trial, struct geo_make_model *model, uint32_t heads)
-{
-    static const enum kvf_dtype dtypes[] = {KVF_DTYPE_BF16, KVF_DTYPE_FP8_E4M3, KVF_DTYPE_FP4_E2M1,
-                                            KVF_DTYPE_F32};
-    static const uint32_t dims[] = {1, 2, 3, 4, 8};
-    enum kvf_dtype dtype = dtypes[pick(trial, 4)];
-    uint32_t dim = dims[pick(trial, 5)];
-    uint32_t scale = chance(trial, 20) ? dim : 0;
-    uint32_t windows[3] = {0, chance(trial, 30) ? 1 + pick(trial, 12) : 0,
-                           chance(trial, 20) ? 1 + pick(trial, 12) : 0};
-    bool mixed = chance(trial, 20);
-
-    for (uint32_t l = 0; l < model->model.layer_count; l++) {
-        struct kvf_model_layer *layer = &model->layers[l];
-
-        random_layer(trial, layer, heads, windows);
-        if (mixed && layer->kv_heads != 0 && l % 2 == 1) {
-            layer->kv_heads = heads % 2 == 0 && chance(trial, 50) ? heads / 2 : heads * 2;
-        }
-        layer->dtype = dtype;
-        layer->elem_bits = kvf_dtype_bits(dtype);
-        /* Now and then the same bytes a layer from fewer, wider heads: views share a pool. */
-        layer->head_dim = mixed && layer->kv_heads == heads / 2 ? 2 * dim : dim;
-        layer->scale_per = scale;
-        layer->scale_bits = 8;
-        if (model->model.mla) {
-            layer->kv_heads = 1;
-            layer->k_only = true;
-        }
-    }
-}
-
-static void random_drafts(struct trial *trial, struct geo_make_model *model, uint32_t heads,
-                          uint32_t count)
-{
-    uint32_t dim = 1 + pick(trial, 4);
-
-    for (uint32_t d = 0; d < count; d++) {
-        struct kvf_model_layer *layer = &model->layers[model->model.layer_count - 1 - d];
-
-        *layer = (struct kvf_model_layer){.owner = KVF_OWNER_DRAFT,
-                                          .kv_heads = heads,
-                                          .head_dim = dim,
-                                          .dtype = KVF_DTYPE_BF16,
-                                          .elem_bits = 16,
-                                          .k_only = chance(trial, 20)};
-    }
-}
-
-static void random_model(struct trial *trial, struct geo_make_model *model, uint32_t *drafts_out)
-{
-    static const uint32_t heads[] = {1, 2, 3, 4, 6, 8};
-    static const uint32_t tokens[] = {1, 2, 3, 4, 8};
-    uint32_t count = heads[pick(trial, 6)];
-    uint32_t drafts = chance(trial, 30) ? 1 + pick(trial, 2) : 0;
-
-    geo_make_model(model, 1 + pick(trial, 6) + drafts, count, 1, tokens[pick(trial, 5)]);
-    model->model.nhd = chance(trial, 40);
-    model->model.mla = chance(trial, 10);
-    random_elements(trial, model, model->model.mla ? 1 : count);
-    random_drafts(trial, model, chance(trial, 50) ? count : heads[pick(trial, 6)], drafts);
-    if (chance(trial, 25)) {
-        random_state(trial, model);
-    }
-    if (chance(trial, 30)) {
-        model->model.aux_count = 1 + pick(trial, 3);
-        for (uint32_t a = 0; a < model->model.aux_count; a++) {
-            model->aux_bytes[a] = pick(trial, 3) * 4;
-        }
-    }
-    *drafts_out = drafts;
-}
-
-static void random_grid(struct trial *trial, struct geo_make_grid *grid, uint32_t width,
-                        uint32_t layers, uint32_t drafts)
-{
-    uint32_t cuts[GEO_MAKE_STAGES_MAX] = {0};
-    uint32_t left = layers - drafts;
-
-    *grid = (struct geo_make_grid){.dp = chance(trial, 40) ? 1 + pick(trial, 3) : 0};
-    grid->tp = width * (grid->dp == 0 ? 1 : grid->dp);
-    grid->pp = chance(trial, 40) ? 2 + pick(trial, 2) : 1;
-    for (uint32_t p = 0; p + 1 < grid->pp; p++) {
-        cuts[p] = pick(trial, left + 1);
-        left -= cuts[p];
-        grid->layers[p] = cuts[p];
-    }
-    grid->layers[grid->pp - 1] = left + drafts;
-}
-
-/* True when every rank of the grid has a layout. */
-static bool grid_is_legal(const struct geo_make_model *model, const struct geo_make_grid *grid,
-                          enum pages_form form)
-{
-    struct geo_make_params params = {.model = model, .grid = grid, .form = form};
-    struct kvf_layout *layout;
-    enum kvf_status status;
-
-    for (uint32_t rank = 0; rank < grid->tp * grid->pp; rank++) {
-        status = geo_make_layout(&params, rank, &layout, NULL, 0);
-        if (status != KVF_OK) {
-            return false;
-        }
-        pages_layout_close(kvf_heap_system(), layout);
-    }
-    return true;
-}
-
-static void random_pieces(struct trial *trial)
-{
-    uint32_t tokens = trial->src_model.model.tokens_per_block;
-    uint32_t layers = trial->src_model.model.layer_count;
-    bool by_layer = chance(trial, 30);
-    uint32_t at = 0;
-
-    trial->piece_count = 0;
-    while (at < trial->prompt_tokens) {
-        uint32_t end = at + tokens * (1 + pick(trial, 4));
-        uint32_t layer = 0;
-
-        if (end > trial->prompt_tokens || chance(trial, 40) || trial->piece_count > 4) {
-            end = trial->prompt_tokens;
-        }
-        while (layer < layers) {
-            uint32_t layer_end = by_layer && trial->piece_count < PIECES_MAX - 8
-                                     ? layer + 1 + pick(trial, 3)
-                                     : PLAN_LAYERS_ALL;
-
-            trial->pieces[trial->piece_count++] = (struct plan_piece){
-                .token_first = at, .token_end = end, .layer_first = layer, .layer_end = layer_end};
-            layer = layer_end;
-        }
-        at = end;
-    }
-    trial->pieces[trial->piece_count - 1].last = true;
-}
-
-static void random_trial(struct trial *trial)
-{
-    static const uint32_t widths[] = {1, 2, 3, 4, 6, 8};
-    uint32_t drafts, layers, tokens;
-
-    for (;;) {
-        uint32_t src_width = widths[pick(trial, 6)];
-        uint32_t dst_width = widths[pick(trial, 6)];
-
-        if (src_width % dst_width != 0 && dst_width % src_width != 0) {
-            continue;
-        }
-        random_model(trial, &trial->src_model, &drafts);
-        geo_make_copy(&trial->src_model, &trial->dst_model);
-        layers = trial->src_model.model.layer_count;
-        random_grid(trial, &trial->src_grid, src_width, layers, drafts);
-        random_grid(trial, &trial->dst_grid, dst_width, layers, drafts);
-        trial->src_form = trial->dst_form = PAGES_PARTITIONED;
-        if (grid_is_legal(&trial->src_model, &trial->src_grid, PAGES_PARTITIONED) &&
-            grid_is_legal(&trial->dst_model, &trial->dst_grid, PAGES_PARTITIONED)) {
-            break;
-        }
-    }
-    tokens = trial->src_model.model.tokens_per_block;
-    trial->prompt_tokens = 1 + pick(trial, (BLOCKS_MAX - 1) * tokens);
-    trial->cached_tokens = chance(trial, 30) ? pick(trial, trial->prompt_tokens + 1) : 0;
-    trial->slots = BLOCKS_MAX * 4 + 3;
-    random_pieces(trial);
-}
 
 /* ---- pools of other shapes ------------------------------------------------------------------ */
 
@@ -286,10 +48,10 @@ static void reshape_pool(struct trial *trial, struct geo_record *record, uint32_
     struct geo_pool *pool = geo_edit_pool(record, p);
     uint64_t regions = 0;
     uint64_t stride = 0;
-    bool spread = chance(trial, 25);
+    bool spread = trial_chance(trial, 25);
 
     if (!spread) {
-        shape->slot_stride += chance(trial, 40) ? pick(trial, 9) : 0;
+        shape->slot_stride += trial_chance(trial, 40) ? trial_pick(trial, 9) : 0;
         pool->bytes = shape->slot_stride * pool->slots;
         return;
     }
@@ -366,13 +128,13 @@ static struct geo_record *make_rank(struct trial *trial, enum geo_side side, uin
     void *bytes;
 
     base = record->pools == NULL || record->layout.pool_count == 0 ? 0 : record->pools[0].base;
-    if (chance(trial, 40)) {
+    if (trial_chance(trial, 40)) {
         share_pools(record);
     }
     for (uint32_t p = 0; p < record->layout.pool_count; p++) {
         reshape_pool(trial, record, p);
         geo_edit_pool(record, p)->base = base;
-        base += record->pools[p].bytes + pick(trial, 3) * 64;
+        base += record->pools[p].bytes + trial_pick(trial, 3) * 64;
     }
     /* What the peer sees of it has crossed the wire. */
     assert_int_equal(geo_record_encode(record, NULL, 0, &len), KVF_OK);
@@ -514,7 +276,7 @@ static void side_init(struct trial *trial, struct side *side, struct geo_record 
     side->record = record;
     memory_init(&side->memory, record);
     for (uint32_t s = 0; s < trial->slots; s++) {
-        uint32_t at = pick(trial, s + 1);
+        uint32_t at = trial_pick(trial, s + 1);
 
         order[s] = order[at];
         order[at] = s;
@@ -526,7 +288,7 @@ static void side_init(struct trial *trial, struct side *side, struct geo_record 
 
         if (group->group_class == KVF_GROUP_STATE) {
             *list = (struct kvf_block_list){.count = 1};
-        } else if (is_src && chance(trial, 50)) {
+        } else if (is_src && trial_chance(trial, 50)) {
             *list = (struct kvf_block_list){.count = blocks}; /* keeps stale blocks too */
         } else {
             first = first < blocks ? first : blocks;
@@ -610,7 +372,7 @@ static uint64_t send_all(struct trial *trial, struct side *writer, struct side *
     uint64_t src_bases[GEO_POOLS_MAX], dst_bases[GEO_POOLS_MAX];
     struct plan_addresses addresses = {.src = src_bases, .dst = dst_bases};
     struct plan_scratch scratch = {.stripes_max = plan_stripes_max(template),
-                                   .pairs_max = plan_pairs_max(template, BLOCKS_MAX)};
+                                   .pairs_max = plan_pairs_max(template, TRIAL_BLOCKS_MAX)};
     struct plan_piece whole = plan_whole(trial->prompt_tokens);
     struct plan_totals foreseen;
     struct geo_text text = {{0}};
@@ -742,7 +504,8 @@ static void try_reader(struct trial *trial, uint32_t rank)
     uint64_t sum = 0, first_bytes = 0;
     bool balanced = true;
 
-    assert_int_equal(geo_asked(record, &grid, pick(trial, groups), asked, 64, &count), KVF_OK);
+    assert_int_equal(geo_asked(record, &grid, trial_pick(trial, groups), asked, 64, &count),
+                     KVF_OK);
     assert_int_equal(geo_finals(record, &grid, &split.finals), KVF_OK);
     assert_int_equal(split.finals, count);
     if (!all_fit(trial, record, asked, count)) {
@@ -791,7 +554,7 @@ static void try_reader(struct trial *trial, uint32_t rank)
 static void try_pair(struct trial *trial)
 {
     uint32_t ranks = trial->dst_grid.tp * trial->dst_grid.pp;
-    uint32_t first = pick(trial, ranks);
+    uint32_t first = trial_pick(trial, ranks);
 
     met.pairs++;
     for (uint32_t i = 0; i < READERS_MAX && i < ranks; i++) {
@@ -814,7 +577,7 @@ static void every_byte_arrives_once_and_nothing_else_changes(void **state)
     memset(&met, 0, sizeof(met));
     for (uint32_t i = 0; i < pairs_wanted(); i++) {
         trial->random = seed_of(0, i);
-        random_trial(trial);
+        trial_make(trial);
         try_pair(trial);
     }
     print_message("pairs %" PRIu64 " bytes %" PRIu64 " fragments %" PRIu64 " slices %" PRIu64
@@ -844,7 +607,7 @@ static void legacy_peers_of_uniform_models_are_exact(void **state)
         bool uniform = true;
 
         trial->random = seed_of(1, i);
-        random_trial(trial);
+        trial_make(trial);
         for (uint32_t l = 0; l < trial->src_model.model.layer_count; l++) {
             const struct kvf_model_layer *layer = &trial->src_model.layers[l];
 
@@ -855,9 +618,10 @@ static void legacy_peers_of_uniform_models_are_exact(void **state)
         if (!uniform) {
             continue;
         }
-        trial->src_form = chance(trial, 50) ? PAGES_LEGACY : PAGES_PARTITIONED;
-        trial->dst_form =
-            trial->src_form == PAGES_LEGACY && chance(trial, 50) ? PAGES_PARTITIONED : PAGES_LEGACY;
+        trial->src_form = trial_chance(trial, 50) ? PAGES_LEGACY : PAGES_PARTITIONED;
+        trial->dst_form = trial->src_form == PAGES_LEGACY && trial_chance(trial, 50)
+                              ? PAGES_PARTITIONED
+                              : PAGES_LEGACY;
         try_pair(trial);
         done++;
     }
@@ -873,7 +637,7 @@ enum { CHANGES = 16 };
 static bool change_fact(struct trial *trial, uint32_t which)
 {
     struct geo_make_model *model = &trial->dst_model;
-    struct kvf_model_layer *layer = &model->layers[pick(trial, model->model.layer_count)];
+    struct kvf_model_layer *layer = &model->layers[trial_pick(trial, model->model.layer_count)];
 
     switch (which) {
     case 0:
@@ -947,10 +711,10 @@ static void a_peer_with_one_fact_changed_is_refused_or_exact(void **state)
     memset(&met, 0, sizeof(met));
     for (uint32_t i = 0; done < pairs_wanted(); i++) {
         trial->random = seed_of(2, i);
-        random_trial(trial);
+        trial_make(trial);
         trial->may_refuse = true;
         if (change_fact(trial, i % CHANGES) &&
-            grid_is_legal(&trial->dst_model, &trial->dst_grid, PAGES_PARTITIONED)) {
+            trial_is_legal(&trial->dst_model, &trial->dst_grid, PAGES_PARTITIONED)) {
             try_pair(trial);
             done++;
         }
