@@ -24,7 +24,7 @@
 #define REACTOR_COMMANDS_PASS 256u
 #define REACTOR_POLLS_STALL 100000u             /* network passes after this process stood still */
 #define REACTOR_CHECK_NS (20 * CLOCK_NS_PER_MS) /* between two looks at the peers */
-#define REACTOR_IDLE_NS CLOCK_NS_PER_S          /* longest sleep without any timer */
+#define REACTOR_IDLE_NS (500 * CLOCK_NS_PER_MS) /* longest sleep without any timer */
 #define REACTOR_FDS_MAX 1024u
 
 /* Kinds of tokens, in the top byte. */

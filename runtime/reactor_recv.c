@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define RECV_SLICES_MAX 65536u
-
 /* ---- open ----------------------------------------------------------------------------------- */
 
 static uint32_t recv_largest_route(const struct kvf *kvf)
@@ -44,7 +42,7 @@ enum kvf_status recv_glue_open(struct reactor *reactor)
         .requests_max = (uint32_t)settings->requests_max,
         .remembered_max = (uint32_t)settings->tombstones_max,
         .writers_max = (uint32_t)(writers_max < 1u << 22 ? writers_max : 1u << 22),
-        .slices_max = RECV_SLICES_MAX,
+        .slices_max = ADMISSION_WINDOWS_MAX, /* a window is a slice */
         .blocks_max = (uint32_t)settings->blocks_max,
         .lists_max = kvf->record->layout.group_count == 0 ? 1 : kvf->record->layout.group_count,
         .aux_bytes = kvf->admission.params.aux_bytes,

@@ -234,7 +234,7 @@ enum kvf_status kvf_sweep(struct kvf *kvf, uint64_t iteration, struct kvf_event 
     }
     sweeper->started = true;
     sweeper->iteration = iteration;
-    now_ns = clock_now_ns();
+    now_ns = sweeper->due > 0 ? clock_now_ns() : 0;
     for (; count < max && sweeper->due > 0; count++, sweeper->due--)
         sweeper_hand_over(sweeper, &events_out[count], now_ns);
     sweeper->more = sweeper->due > 0;
