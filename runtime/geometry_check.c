@@ -118,6 +118,11 @@ static enum kvf_status check_place(const struct geo_record *record, struct geo_t
     if (layers > GEO_LAYERS_MAX) {
         return too_large(text_out, "layers", layers, GEO_LAYERS_MAX);
     }
+    if (record->layout.layer_count != 0 && record->layout.layer_count != layers) {
+        geo_text_set(text_out, "the pp stages hold %" PRIu64 " layers, the layout has %u", layers,
+                     record->layout.layer_count);
+        return KVF_E_INVAL;
+    }
     if (record->layout.draft_layers > layers) {
         geo_text_set(text_out, "%u draft layers of %" PRIu64 " layers", record->layout.draft_layers,
                      layers);

@@ -381,6 +381,17 @@ static void check_whole(struct decoder *decoder)
     }
 }
 
+/* Not on the wire: the stages' layers say it. */
+static void set_layer_count(struct geo_record *record)
+{
+    uint64_t layers = 0;
+
+    for (uint32_t p = 0; p < record->place.pp_size; p++) {
+        layers += record->place.layers_per_pp[p];
+    }
+    record->layout.layer_count = layers > GEO_LAYERS_MAX ? 0 : (uint32_t)layers;
+}
+
 static enum kvf_status decode_fields(struct decoder *decoder, struct wire_reader *reader)
 {
     struct geo_record *record = decoder->record;
@@ -402,6 +413,7 @@ static enum kvf_status decode_fields(struct decoder *decoder, struct wire_reader
     }
     check_whole(decoder);
     if (decoder->status == KVF_OK) {
+        set_layer_count(record);
         decoder->status = geo_check_local(record, decoder->text_out);
     }
     return decoder->status;

@@ -511,6 +511,7 @@ static void set_aux(struct making *making)
     uint32_t q =
         factor(geo_group_width(&making->writer->place), geo_group_width(&making->reader->place));
     bool any = false;
+    bool turn;
 
     template->aux_count = making->writer->layout.aux_count;
     for (uint32_t a = 0; a < template->aux_count; a++) {
@@ -518,8 +519,9 @@ static void set_aux(struct making *making)
         template->dst_aux[a] = making->reader->aux[a];
         any = any || making->writer->aux[a].item_bytes > 0;
     }
-    template->aux_elected = any &&geo_group_index(&making->writer->place) % q == 0 &&
-                            is_first_stage(&making->writer->place, &making->reader->place);
+    turn = geo_group_index(&making->writer->place) % q == 0;
+    template->aux_elected =
+        any &&turn &&is_first_stage(&making->writer->place, &making->reader->place);
 }
 
 static void set_facts(struct making *making)

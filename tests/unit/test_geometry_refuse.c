@@ -99,6 +99,11 @@ static void plant_block(struct geo_record *record)
     record->layout.tokens_per_block = 0;
 }
 
+static void plant_layer_count(struct geo_record *record)
+{
+    record->layout.layer_count = 7;
+}
+
 static void plant_tp_heads(struct geo_record *record)
 {
     geo_edit_view(record, PAGED, KV)->heads_total = 12;
@@ -235,6 +240,7 @@ static void each_fault_of_one_rank_is_refused_with_its_code(void **state)
         {plant_dp_rank, KVF_E_INVAL, "dp rank"},
         {plant_rank, KVF_E_INVAL, "rank 3"},
         {plant_block, KVF_E_INVAL, "0 tokens"},
+        {plant_layer_count, KVF_E_INVAL, "stages hold 6 layers"},
         {plant_tp_heads, KVF_E_TP_HEADS, "12 KV heads cannot be spread over tp 8"},
         {plant_heads_disagree, KVF_E_TP_HEADS, "8 KV heads"},
         {plant_legacy_heads_disagree, KVF_E_TP_HEADS, "8 KV heads"},

@@ -61,6 +61,7 @@ static void same_layout(const struct kvf_layout *a, const struct kvf_layout *b)
     assert_memory_equal(a->pools, b->pools, a->pool_count * sizeof(*a->pools));
     assert_int_equal(a->group_count, b->group_count);
     assert_int_equal(a->ownership_bridge, b->ownership_bridge);
+    assert_int_equal(a->layer_count, b->layer_count);
     assert_int_equal(a->draft_layers, b->draft_layers);
     for (uint32_t g = 0; g < a->group_count; g++) {
         assert_int_equal(a->groups[g].window, b->groups[g].window);

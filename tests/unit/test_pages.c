@@ -47,6 +47,7 @@ static void keys_and_values_share_one_pool_layer_major(void **state)
     assert_int_equal(layout->pools[0].slot_bytes, 1048576);
     assert_int_equal(layout->group_count, 1);
     assert_int_equal(layout->groups[0].view_count, 1);
+    assert_int_equal(layout->layer_count, 32);
     assert_int_equal(layout->kv_heads, 2);
     assert_int_equal(layout->groups[0].views[0].heads, 2);
     assert_int_equal(layout->groups[0].views[0].heads_total, 8);

@@ -191,6 +191,27 @@ static void a_window_takes_stale_blocks_out_of_every_piece(void **state)
     bed_fini(&bed);
 }
 
+/* A reader that publishes stale blocks too does not get them with an early piece either. */
+static void stale_blocks_move_with_no_piece(void **state)
+{
+    struct bed bed;
+    uint32_t blocks = 0;
+
+    (void)state;
+    bed_init(&bed, 1, 1);
+    bed.src[WINDOWED].first = bed.dst[WINDOWED].first = 0;
+    bed.src[WINDOWED].count = bed.dst[WINDOWED].count = BLOCKS;
+    for (uint32_t start = 0; start < PROMPT; start += 32) {
+        bed.piece = (struct plan_piece){.token_first = start,
+                                        .token_end = start + 32 < PROMPT ? start + 32 : PROMPT,
+                                        .layer_end = PLAN_LAYERS_ALL};
+        assert_int_equal(fill(&bed), KVF_OK);
+        blocks += bed.filled.totals.blocks;
+    }
+    assert_int_equal(blocks, BLOCKS + BLOCKS - STALE);
+    bed_fini(&bed);
+}
+
 static void a_piece_inside_the_readers_prefix_moves_nothing(void **state)
 {
     struct bed bed;
@@ -692,6 +713,7 @@ int main(void)
         cmocka_unit_test(stale_follows_the_prompt_length),
         cmocka_unit_test(first_ordinal_is_after_stale_and_whole_cached_blocks),
         cmocka_unit_test(a_window_takes_stale_blocks_out_of_every_piece),
+        cmocka_unit_test(stale_blocks_move_with_no_piece),
         cmocka_unit_test(a_piece_inside_the_readers_prefix_moves_nothing),
         cmocka_unit_test(a_stale_block_that_the_writer_still_holds_is_not_sent),
         cmocka_unit_test(blocks_past_the_prompt_do_not_move),
