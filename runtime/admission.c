@@ -141,6 +141,7 @@ static void admission_copy(struct admission *admission, struct admission_request
     request->cached_tokens = ask->cached_tokens;
     request->end = ask->end;
     request->opened_ns = ask->now_ns;
+    request->retained = false;
     request->closed = false;
     request->window_count = 0;
     for (uint32_t i = 0; i < ask->list_count; i++) {
@@ -206,6 +207,8 @@ enum kvf_status admission_take(struct admission *admission, const struct admissi
 static void admission_free(struct admission *admission, struct admission_request *request)
 {
     rid_map_remove(admission->live, request->rid);
+    if (request->retained)
+        admission->retained_blocks -= request->blocks;
     store_free(admission->store, request->slots);
     request->slots = NULL;
     list_push(&admission->unused, &request->link);
@@ -229,6 +232,29 @@ void admission_end(struct admission *admission, uint64_t rid, uint64_t now_ns)
         admission_remember(admission, rid, now_ns);
     }
     pthread_mutex_unlock(&admission->lock);
+}
+
+void admission_retain(struct admission *admission, uint64_t rid)
+{
+    struct admission_request *request;
+
+    pthread_mutex_lock(&admission->lock);
+    request = rid_map_find(admission->live, rid);
+    if (request != NULL && !request->retained) {
+        request->retained = true;
+        admission->retained_blocks += request->blocks;
+    }
+    pthread_mutex_unlock(&admission->lock);
+}
+
+uint64_t admission_retained(struct admission *admission)
+{
+    uint64_t blocks;
+
+    pthread_mutex_lock(&admission->lock);
+    blocks = admission->retained_blocks;
+    pthread_mutex_unlock(&admission->lock);
+    return blocks;
 }
 
 /* ---- looking -------------------------------------------------------------------------------- */

@@ -46,6 +46,7 @@ struct admission_request {
     void *aux;          /* send: the copy, or NULL; receive: the engine's buffers, or NULL */
     void *aux_storage;  /* [aux_bytes] */
     uint64_t opened_ns; /* real */
+    bool retained;      /* lock: it has ended badly, its blocks are still lent */
 
     /* Send: the windows so far. Lock. */
     bool closed; /* `last` was given */
@@ -74,6 +75,7 @@ struct admission {
     uint32_t ended_first, ended_count;
     struct rid_map *ended_map;
     uint64_t *bitmap; /* of plan_check_lists() */
+    uint64_t retained_blocks;
 };
 
 /* What a call asks for. */
@@ -107,6 +109,10 @@ void admission_end(struct admission *admission, uint64_t rid, uint64_t now_ns);
 
 /* As if it had never been taken: the reactor's queue was full. */
 void admission_undo(struct admission *admission, struct admission_request *request);
+
+/* It has ended badly: its blocks count as retained until admission_end(). Any thread. */
+void admission_retain(struct admission *admission, uint64_t rid);
+uint64_t admission_retained(struct admission *admission);
 
 enum admission_known {
     ADMISSION_UNKNOWN,

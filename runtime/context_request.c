@@ -212,8 +212,11 @@ enum kvf_status kvf_counters(struct kvf *kvf, struct kvf_counters *counters_out)
     if (kvf == NULL)
         return KVF_E_INVAL;
     metrics_read(&kvf->metrics, &counters);
-    if (context_state(kvf) == CONTEXT_READY)
+    if (context_state(kvf) == CONTEXT_READY) {
         counters.allocations_after_ready = atomic_load(&kvf->heap.taken) - kvf->taken_ready;
+        counters.live_requests = admission_live(&kvf->admission);
+        counters.retained_blocks = admission_retained(&kvf->admission);
+    }
     return params_write(counters_out, &counters, sizeof(counters)) ? KVF_OK : KVF_E_INVAL;
 }
 
@@ -221,7 +224,9 @@ enum kvf_status kvf_retained_blocks(struct kvf *kvf, uint64_t *blocks_out)
 {
     if (kvf == NULL || blocks_out == NULL)
         return KVF_E_INVAL;
-    *blocks_out = atomic_load_explicit(&kvf->metrics.retained_blocks, memory_order_relaxed);
+    if (context_state(kvf) != CONTEXT_READY)
+        return KVF_E_STATE;
+    *blocks_out = admission_retained(&kvf->admission);
     return KVF_OK;
 }
 

@@ -30,9 +30,7 @@
     X(puts_inflight_max) \
     X(messages_dropped) \
     X(unexpected_events) \
-    X(retained_blocks) \
     X(stranded_blocks) \
-    X(live_requests) \
     X(connect_ns)
 
 struct metrics {

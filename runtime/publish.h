@@ -6,7 +6,10 @@
 
 #include "context.h"
 
-/* What one rank tells all others: a HELLO message (msg.h), sealed by itself: the channel counts from 1 after it. */
+/*
+ * What one rank tells all others: a HELLO message (msg.h), sealed by itself: the channel counts
+ * from 1 after it.
+ */
 struct publish_blob {
     uint8_t *bytes;
     size_t len_bytes;

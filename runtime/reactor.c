@@ -401,8 +401,6 @@ static void reactor_mirror(struct reactor *reactor)
     if (reactor->send != NULL) {
         const struct send_counts *counts = send_session_counts(reactor->send);
 
-        metrics_set(&metrics->live_requests, counts->live);
-        metrics_set(&metrics->retained_blocks, counts->retained_blocks);
         metrics_set(&metrics->payload_bytes, counts->payload_bytes);
         metrics_set(&metrics->machine_unexpected, counts->unexpected_events);
         for (unsigned path = 0; path < KVF_PATH_COUNT; path++)
@@ -410,8 +408,6 @@ static void reactor_mirror(struct reactor *reactor)
     } else {
         const struct recv_counts *counts = recv_session_counts(reactor->recv);
 
-        metrics_set(&metrics->live_requests, counts->live);
-        metrics_set(&metrics->retained_blocks, counts->retained_blocks);
         metrics_set(&metrics->stranded_blocks, counts->stranded_blocks);
         metrics_set(&metrics->payload_bytes, counts->payload_bytes);
         metrics_set(&metrics->machine_unexpected, counts->unexpected_events);

@@ -200,6 +200,27 @@ static void sweeper_take(struct sweeper *sweeper)
         sweeper_apply(sweeper, &sweeper->slots[entry.words[0]]);
 }
 
+/* The engine learns of it now: what it counts as lent changes with it. */
+static void sweeper_account(struct sweeper *sweeper, const struct kvf_event *event, uint64_t now_ns)
+{
+    struct admission *admission = &sweeper->kvf->admission;
+
+    switch (event->kind) {
+    case KVF_EVENT_ASKED:
+    case KVF_EVENT_SENT:
+    case KVF_EVENT_READY:
+        break;
+    case KVF_EVENT_FAILED:
+    case KVF_EVENT_CANCELLED:
+        admission_retain(admission, event->rid);
+        break;
+    case KVF_EVENT_RELEASED:
+    case KVF_EVENT_RELEASED_LOCAL:
+        admission_end(admission, event->rid, now_ns);
+        break;
+    }
+}
+
 /* The oldest event leaves for the engine. */
 static void sweeper_hand_over(struct sweeper *sweeper, struct kvf_event *event_out, uint64_t now_ns)
 {
@@ -209,8 +230,7 @@ static void sweeper_hand_over(struct sweeper *sweeper, struct kvf_event *event_o
     event_out->timing.agree_ns = now_ns > first->voted_ns ? now_ns - first->voted_ns : 0;
     sweeper->event_first = (sweeper->event_first + 1) % sweeper->event_max;
     sweeper->event_count--;
-    if (event_out->kind == KVF_EVENT_RELEASED || event_out->kind == KVF_EVENT_RELEASED_LOCAL)
-        admission_end(&sweeper->kvf->admission, event_out->rid, now_ns);
+    sweeper_account(sweeper, event_out, now_ns);
 }
 
 enum kvf_status kvf_sweep(struct kvf *kvf, uint64_t iteration, struct kvf_event *events_out,
@@ -291,6 +311,7 @@ static bool sweeper_find(struct sweeper *sweeper, uint64_t rid, struct kvf_event
         sweeper->event_count--;
         if (i < sweeper->due)
             sweeper->due--;
+        sweeper_account(sweeper, event_out, now_ns);
         return true;
     }
     return false;

@@ -1,0 +1,324 @@
+/*
+ * test_runtime.c - the whole library, several ranks in one process, over a fake transport: success
+ * and plain failures, with every byte compared and nothing left over.
+ */
+#include "testing.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime_sim.h"
+
+#define STEPS 20000u
+
+static const struct fake_params network = {.seed = 7, .delay_max = 5, .messages_reorder = true};
+
+/* Every promise that holds at the end of any run. */
+static void end(struct sim *sim, bool close_clean)
+{
+    for (uint32_t r = 0; r < sim->count; r++) {
+        struct kvf_counters counters = KVF_COUNTERS_INIT;
+
+        assert_int_equal(kvf_counters(sim->ranks[r].kvf, &counters), KVF_OK);
+        assert_int_equal(counters.unexpected_events, 0);
+        assert_int_equal(counters.live_requests, 0);
+        assert_int_equal(counters.retained_blocks, 0);
+        assert_int_equal(counters.allocations_after_ready, 0);
+    }
+    sim_close(sim, 200);
+    for (uint32_t r = 0; r < sim->count && close_clean; r++)
+        assert_int_equal(sim->ranks[r].status, KVF_OK);
+    assert_int_equal(fake_net_counts(sim->net).late_writes, 0);
+    assert_int_equal(fake_net_counts(sim->net).source_changes, 0);
+    sim_free(sim);
+}
+
+static bool is_context(const struct sim *sim, uint32_t rank)
+{
+    return sim->ranks[rank].engine.rank.side == KVF_CONTEXT;
+}
+
+static void open_on(struct sim *sim, uint32_t rank, const struct tiny_request *request)
+{
+    const struct kvf_end other = {is_context(sim, rank) ? 1 : 0, 0};
+
+    assert_int_equal(tiny_request_open(&sim->ranks[rank].engine, request, other), KVF_OK);
+}
+
+static void open_all(struct sim *sim, const struct tiny_request *request, bool ready)
+{
+    for (uint32_t r = 0; r < sim->count; r++) {
+        open_on(sim, r, request);
+        if (ready && is_context(sim, r))
+            assert_int_equal(tiny_request_ready(&sim->ranks[r].engine, request->rid), KVF_OK);
+    }
+}
+
+static void all_released(struct sim *sim, uint64_t rid)
+{
+    for (uint32_t r = 0; r < sim->count; r++)
+        assert_true(sim_until(sim, r, rid, KVF_EVENT_RELEASED, STEPS));
+}
+
+/* ---- success -------------------------------------------------------------------------------- */
+
+static void succeed(const char *topology, const char *settings, bool aux)
+{
+    struct sim *sim = sim_new(topology, &network);
+
+    for (uint32_t r = 0; r < sim->count; r++) {
+        sim->ranks[r].tiny.aux = aux;
+        if (settings != NULL)
+            sim->ranks[r].settings = settings;
+    }
+    assert_true(sim_open(sim));
+    for (uint32_t i = 0; i < 5; i++) {
+        struct tiny_request request = {
+            .rid = 10 + i,
+            .prompt_tokens = 3 + i * 5,
+            .cached_tokens = i == 3 ? 9 : 0,
+            .slot_first = i * 8,
+        };
+
+        open_all(sim, &request, true);
+    }
+    for (uint32_t i = 0; i < 5; i++) {
+        struct tiny_request request = {
+            .rid = 10 + i,
+            .prompt_tokens = 3 + i * 5,
+            .cached_tokens = i == 3 ? 9 : 0,
+            .slot_first = i * 8,
+        };
+
+        all_released(sim, request.rid);
+        for (uint32_t r = 0; r < sim->count; r++) {
+            assert_non_null(sim_event(sim, r, request.rid,
+                                      is_context(sim, r) ? KVF_EVENT_SENT : KVF_EVENT_READY));
+            assert_int_equal(tiny_request_bad(&sim->ranks[r].engine, &request), 0);
+        }
+    }
+    end(sim, true);
+}
+
+static void mapped_requests_arrive_whole(void **state)
+{
+    (void)state;
+    succeed("ctx tp=1; gen tp=1", NULL, true);
+    succeed("ctx tp=2; gen tp=1", NULL, false);
+    succeed("ctx tp=1 pp=2; gen tp=2", NULL, true);
+}
+
+static void direct_requests_arrive_whole(void **state)
+{
+    const char *settings = "all:\n  progress: caller\n  path: direct\n  direct_window: 3\n"
+                           "  tombstones_max: 1024\n  requests_max: 64\n  blocks_max: 4096\n";
+
+    (void)state;
+    succeed("ctx tp=1; gen tp=1", settings, true);
+    succeed("ctx tp=2; gen tp=1 pp=2", settings, true);
+}
+
+static void far_requests_arrive_whole(void **state)
+{
+    const struct tiny_request request = {.rid = 5, .prompt_tokens = 30};
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+    enum kvf_path path;
+    char text[200];
+
+    (void)state;
+    sim->ranks[1].host = 1;
+    assert_true(sim_open(sim));
+    assert_int_equal(kvf_path_to(sim->ranks[0].kvf, 1, &path, text, sizeof(text)), KVF_OK);
+    assert_int_equal(path, KVF_PATH_DIRECT);
+    assert_int_equal(kvf_path_to(sim->ranks[0].kvf, 0, &path, text, sizeof(text)), KVF_E_NOTFOUND);
+    open_all(sim, &request, true);
+    all_released(sim, 5);
+    assert_int_equal(tiny_request_bad(&sim->ranks[1].engine, &request), 0);
+    assert_true(sim_event(sim, 1, 5, KVF_EVENT_READY)->path_mask == 1u << KVF_PATH_DIRECT);
+    end(sim, true);
+}
+
+/* ---- failures ------------------------------------------------------------------------------- */
+
+/* Lines of failures are expected; the test asserts events. */
+static void quiet(void *self, enum kvf_log_level level, const char *event, const char *text)
+{
+    (void)self;
+    (void)level;
+    (void)event;
+    (void)text;
+}
+
+static void failing_put_fails_the_request_on_both_sides(void **state)
+{
+    const struct tiny_request request = {.rid = 5, .prompt_tokens = 30};
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+    const struct kvf_event *event;
+
+    (void)state;
+    sim->log = quiet;
+    sim->ranks[1].host = 1;
+    sim->ranks[0].plan.put_error_at = 3;
+    assert_true(sim_open(sim));
+    open_all(sim, &request, true);
+    all_released(sim, 5);
+    event = sim_event(sim, 1, 5, KVF_EVENT_FAILED);
+    assert_non_null(event);
+    assert_int_equal(event->status, KVF_E_TRANSFER);
+    assert_int_equal(event->culprit, 0);
+    assert_non_null(sim_event(sim, 0, 5, KVF_EVENT_FAILED));
+    end(sim, true);
+}
+
+static void incompatible_peer_is_refused_by_code(void **state)
+{
+    const struct tiny_request request = {.rid = 5, .prompt_tokens = 12};
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+    enum kvf_path path;
+    char text[200];
+
+    (void)state;
+    sim->log = quiet;
+    sim->ranks[1].tiny.head_dim = 16;
+    assert_true(sim_open(sim));
+    open_on(sim, 1, &request);
+    assert_true(sim_until(sim, 1, 5, KVF_EVENT_RELEASED, STEPS));
+    assert_int_equal(sim_event(sim, 1, 5, KVF_EVENT_FAILED)->status, KVF_E_HEAD_DIM);
+    assert_int_equal(kvf_path_to(sim->ranks[0].kvf, 1, &path, text, sizeof(text)), KVF_OK);
+    assert_non_null(strstr(text, "refused"));
+    end(sim, true);
+}
+
+static void no_path_fails_the_request_by_name(void **state)
+{
+    const struct tiny_request request = {.rid = 5, .prompt_tokens = 12};
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+
+    (void)state;
+    sim->log = quiet;
+    for (uint32_t r = 0; r < 2; r++) {
+        sim->ranks[r].host = r;
+        sim->ranks[r].settings = "all:\n  progress: caller\n  path: mapped\n";
+    }
+    assert_true(sim_open(sim));
+    open_all(sim, &request, true);
+    all_released(sim, 5);
+    assert_int_equal(sim_event(sim, 1, 5, KVF_EVENT_FAILED)->status, KVF_E_NO_PATH);
+    end(sim, true);
+}
+
+static void cancel_at_any_step_ends_on_all_ranks(void **state)
+{
+    (void)state;
+    for (uint32_t at = 0; at < 40; at++)
+        for (uint32_t who = 0; who < 3; who += 2) {
+            const struct tiny_request request = {.rid = 5, .prompt_tokens = 30};
+            struct sim *sim = sim_new("ctx tp=2; gen tp=1", &network);
+
+            sim->log = quiet;
+            sim->ranks[2].host = 1;
+            assert_true(sim_open(sim));
+            open_all(sim, &request, true);
+            for (uint32_t s = 0; s < at; s++)
+                sim_step(sim);
+            assert_int_equal(kvf_cancel(sim->ranks[who].kvf, 5), KVF_OK);
+            all_released(sim, 5);
+            end(sim, true);
+        }
+}
+
+static void close_ends_live_requests(void **state)
+{
+    const struct tiny_request request = {.rid = 5, .prompt_tokens = 30};
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+
+    (void)state;
+    sim->log = quiet;
+    assert_true(sim_open(sim));
+    open_all(sim, &request, false);
+    for (uint32_t s = 0; s < 50; s++)
+        sim_step(sim);
+    sim_close(sim, 20);
+    assert_int_equal(sim->ranks[0].status, KVF_OK);
+    assert_int_equal(sim->ranks[1].status, KVF_OK);
+    assert_int_equal(fake_net_counts(sim->net).late_writes, 0);
+    sim_free(sim);
+}
+
+static void failed_open_steps_fail_alike_everywhere(void **state)
+{
+    (void)state;
+    for (uint32_t step = 0; step < 2; step++) {
+        struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+
+        sim->log = quiet;
+        if (step == 0)
+            sim->ranks[1].plan.connect_fail_at = 1;
+        else
+            sim->ranks[1].settings = NULL; /* only rank 0's are read */
+        if (step == 0) {
+            assert_false(sim_open(sim));
+            assert_int_equal(sim->ranks[0].status, KVF_E_UCX);
+            assert_int_equal(sim->ranks[1].status, KVF_E_UCX);
+        } else {
+            assert_true(sim_open(sim));
+        }
+        sim_close(sim, 20);
+        sim_free(sim);
+    }
+}
+
+/* Each seed is another order of landings and messages. */
+static void many_seeds_with_windows_of_work(void **state)
+{
+    uint64_t seed = test_seed();
+
+    (void)state;
+    for (uint32_t run = 0; run < 10; run++) {
+        const struct fake_params params = {.seed = seed + run,
+                                           .delay_max = 1 + run * 3,
+                                           .messages_reorder = true,
+                                           .immediate_of_8 = run % 8};
+        struct sim *sim = sim_new("ctx tp=2; gen tp=2", &params);
+
+        for (uint32_t r = 0; r < sim->count; r++)
+            sim->ranks[r].host = run % 2 == 0 ? r / 2 : 0;
+        assert_true(sim_open(sim));
+        for (uint64_t rid = 1; rid <= 12; rid++) {
+            struct tiny_request request = {.rid = rid,
+                                           .prompt_tokens = 1 + (uint32_t)rid * 2,
+                                           .slot_first = (uint32_t)rid * 8};
+
+            open_all(sim, &request, true);
+            sim_step(sim);
+        }
+        for (uint64_t rid = 1; rid <= 12; rid++) {
+            struct tiny_request request = {.rid = rid,
+                                           .prompt_tokens = 1 + (uint32_t)rid * 2,
+                                           .slot_first = (uint32_t)rid * 8};
+
+            all_released(sim, rid);
+            for (uint32_t r = 0; r < sim->count; r++)
+                assert_int_equal(tiny_request_bad(&sim->ranks[r].engine, &request), 0);
+        }
+        end(sim, true);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mapped_requests_arrive_whole),
+        cmocka_unit_test(direct_requests_arrive_whole),
+        cmocka_unit_test(far_requests_arrive_whole),
+        cmocka_unit_test(failing_put_fails_the_request_on_both_sides),
+        cmocka_unit_test(incompatible_peer_is_refused_by_code),
+        cmocka_unit_test(no_path_fails_the_request_by_name),
+        cmocka_unit_test(cancel_at_any_step_ends_on_all_ranks),
+        cmocka_unit_test(close_ends_live_requests),
+        cmocka_unit_test(failed_open_steps_fail_alike_everywhere),
+        cmocka_unit_test(many_seeds_with_windows_of_work),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
