@@ -1,8 +1,8 @@
 /*
  * test_plan_brute.c - random pairs of instances: every byte of the writers' pages is labelled with
  * what it means, moved by stripes, and compared with what the reader's page should hold there
- * (docs/geometry.md, section 8.4). Every byte once, nothing outside, and peers with one fact changed
- * are refused or still exact.
+ * (docs/geometry.md, section 8.4). Every byte once, nothing outside; and peers with one fact
+ * changed are refused or still exact.
  *
  * PAIRS=N in the environment runs N pairs instead of the default.
  */
