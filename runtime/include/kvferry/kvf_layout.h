@@ -123,8 +123,7 @@ struct kvf_place {
 /* One rank's cache. */
 struct kvf_layout {
     uint32_t tokens_per_block;
-    uint32_t
-        layer_count; /* global layers of the model, drafts included; 0 = the highest named + 1 */
+    uint32_t layer_count;  /* of the model, drafts included; 0 = the highest named + 1 */
     uint32_t draft_layers; /* how many of the last global layers are draft-owned */
     uint32_t kv_heads;     /* first non-zero per-rank head count in layer order, 0 = none */
     uint32_t head_dim;
