@@ -102,7 +102,7 @@ static void send_glue_params(const struct reactor *reactor, const struct send_gr
         .tasks_max = REACTOR_TASKS,
         .answers_max = requests * 4 + 4096,
         .blocks_max = send_min(settings->blocks_max * (1 + held), 1u << 28),
-        .lists_max = reactor->asked_lists_max,
+        .lists_max = reactor->asked_lists_max == 0 ? 1 : reactor->asked_lists_max,
         .aux_bytes = kvf->admission.params.aux_bytes,
         .groups = groups->groups,
         .group_count = groups->count,
