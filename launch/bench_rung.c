@@ -156,7 +156,6 @@ static bool rung_open(struct rung *rung)
         say("bench copy: cannot open: %s", kvf_status_text(status));
         return false;
     }
-    rung->caller = kvf_progress(rung->kvf) != KVF_E_STATE;
     pool.slot_bytes = rung->shape.slot_bytes;
     pool.slots = rung->stripe->pair_count;
     status = kvf_pool_alloc(rung->kvf, &pool, &rung->pool);
@@ -170,6 +169,7 @@ static bool rung_open(struct rung *rung)
     if (status != KVF_OK) {
         say("bench copy: cannot connect: %s", kvf_status_text(status));
     }
+    rung->caller = status == KVF_OK && kvf_progress(rung->kvf) != KVF_E_STATE;
     return status == KVF_OK;
 }
 

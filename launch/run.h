@@ -145,6 +145,7 @@ struct run {
     bool crowded; /* more ranks than cores on this machine */
     bool caller;  /* this rank steps the library */
 
+    const char *no_reuse_why; /* static; NULL = prefixes are reused */
     uint32_t *order;
     uint32_t order_count;
     uint32_t order_at;

@@ -6,6 +6,7 @@
  * by the sweep's events, which are the same on all ranks of the group.
  */
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,15 @@
 #define RUN_STEP_BYTES ((uint64_t)512 << 10) /* page work between two sweeps */
 #define RUN_IDLE_YIELDS 64u
 #define RUN_SLEEP_NS 50000
+
+/* Set by SIGUSR1: say what each live request waits for. */
+static volatile sig_atomic_t run_dump_asked;
+
+static void run_on_signal(int number)
+{
+    (void)number;
+    run_dump_asked = 1;
+}
 
 uint64_t run_now(void)
 {
@@ -203,6 +213,23 @@ static void run_stop_moving(struct run *run, uint64_t now_ns)
     }
 }
 
+/* The library's count of bytes against the pages that had to be filled. */
+static void run_check_payload(struct run *run, const struct run_live *live, uint64_t payload_bytes)
+{
+    uint64_t wanted = 0;
+
+    for (uint32_t g = 0; g < run->layout.group_count; g++) {
+        wanted +=
+            (live->pages[g].count - live->pages[g].shared) * oracle_page_bytes(run->oracle, g);
+    }
+    if (payload_bytes != wanted) {
+        say("rank %d: request %llu: %llu bytes were reported, its pages have %llu", run->world_rank,
+            (unsigned long long)run->schedule.jobs[live->job].rid,
+            (unsigned long long)payload_bytes, (unsigned long long)wanted);
+        run->outcomes[live->job] |= RUN_BAD;
+    }
+}
+
 static void run_ready(struct run *run, struct run_live *live, const struct kvf_event *event,
                       uint64_t now_ns)
 {
@@ -216,6 +243,7 @@ static void run_ready(struct run *run, struct run_live *live, const struct kvf_e
     sample->move_ms = run_ms(event->timing.move_ns);
     sample->agree_ms = run_ms(event->timing.agree_ns);
     run->sums.payload_bytes += event->payload_bytes;
+    run_check_payload(run, live, event->payload_bytes);
     run->outcomes[live->job] |= RUN_READY;
     live->good = true;
     live->hold_until_ns = now_ns + (uint64_t)job->output_tokens * run->options.decode_us * 1000;
@@ -384,6 +412,19 @@ static bool run_step_all(struct run *run)
     return busy;
 }
 
+static void run_dump(const struct run *run)
+{
+    run_dump_asked = 0;
+    say("rank %d: %u of %u requests admitted, %u live, sweep %llu", run->world_rank, run->order_at,
+        run->order_count, run->live_count, (unsigned long long)run->iteration);
+    for (const struct run_live *live = run->live; live != NULL; live = live->next) {
+        say("rank %d: request %llu is at step %d%s", run->world_rank,
+            (unsigned long long)run->schedule.jobs[live->job].rid, (int)live->step,
+            live->released ? ", released" : "");
+    }
+    kvf_dump(run->kvf, stderr);
+}
+
 /* Between two passes without work: makes way at once, sleeps when that lasts. */
 static void run_idle(struct run *run, uint32_t *idle)
 {
@@ -414,11 +455,13 @@ static void run_progress_line(const struct run *run, uint64_t now_ns, uint64_t *
 
 int run_engine(struct run *run)
 {
+    const struct sigaction on_dump = {.sa_handler = run_on_signal, .sa_flags = SA_RESTART};
     struct run_live *next = NULL;
     bool terminal = run->world_rank == 0 && run->options.show;
     uint64_t shown_ns = 0;
     uint32_t idle = 0;
 
+    sigaction(SIGUSR1, &on_dump, NULL);
     run->start_ns = run_now();
     while (run->order_at < run->order_count || run->live != NULL) {
         bool busy = false;
@@ -441,6 +484,9 @@ int run_engine(struct run *run)
         }
         if (terminal) {
             run_progress_line(run, now_ns, &shown_ns, false);
+        }
+        if (run_dump_asked) {
+            run_dump(run);
         }
     }
     if (terminal) {

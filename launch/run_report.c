@@ -241,6 +241,8 @@ static void run_print(const struct run *run, const struct run_totals *totals)
            run->models[0].facts.layer_count, run->models[1].name, run->models[1].facts.layer_count);
     printf("requests   %u: ok %u, failed %u (refused %u), cancelled %u\n", run->schedule.job_count,
            totals->ok, totals->failed, totals->refused, totals->cancelled);
+    printf("reuse      %s%s\n", run->no_reuse_why != NULL ? "none: " : "prefixes by hash_ids",
+           run->no_reuse_why != NULL ? run->no_reuse_why : "");
     printf("bytes      payload %llu, on the wire %llu, compared %llu, wrong %llu\n",
            (unsigned long long)sums[SUM_PAYLOAD], (unsigned long long)sums[SUM_WIRE],
            (unsigned long long)sums[SUM_CHECKED], (unsigned long long)sums[SUM_BAD_BYTES]);

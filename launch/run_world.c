@@ -348,9 +348,7 @@ static int run_make_schedule(struct run *run)
     }
     why = run_no_reuse(run, &params.sides[KVF_GENERATION]);
     params.reuse = why == NULL;
-    if (why != NULL && run->world_rank == 0) {
-        say("prefixes are not reused: %s", why);
-    }
+    run->no_reuse_why = why;
     run->outcomes = calloc((size_t)run->trace.request_count + 1, sizeof(*run->outcomes));
     if (run->outcomes == NULL || !schedule_make(&params, &run->schedule)) {
         say("rank %d: no memory for the schedule", run->world_rank);
@@ -489,7 +487,7 @@ static int run_open_context(struct run *run)
     params.settings_path = run->options.settings;
     params.settings_text = settings;
     params.requests_max = (uint32_t)run->options.concurrency + 16;
-    params.blocks_max = (uint32_t)blocks + 16;
+    params.blocks_max = (uint32_t)blocks + params.requests_max;
     status = kvf_open_mpi(MPI_COMM_WORLD, &params, &run->kvf);
     if (status != KVF_OK) {
         if (run->world_rank == 0) {
@@ -497,7 +495,6 @@ static int run_open_context(struct run *run)
         }
         return EXIT_USAGE;
     }
-    run->caller = kvf_progress(run->kvf) != KVF_E_STATE;
     return EXIT_RIGHT;
 }
 
@@ -575,6 +572,7 @@ int run_world_open(struct run *run)
         }
         return run_refusal(status);
     }
+    run->caller = kvf_progress(run->kvf) != KVF_E_STATE;
     return EXIT_RIGHT;
 }
 

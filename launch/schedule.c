@@ -122,6 +122,14 @@ static bool schedule_same(struct schedule_group a, struct schedule_group b)
     return a.instance == b.instance && a.dp == b.dp;
 }
 
+/* Hash blocks that may be reused: at least one token of a prompt is always computed anew. */
+static uint32_t schedule_hash_count(const struct trace_request *request)
+{
+    uint32_t most = (request->input_length - 1) / TRACE_HASH_TOKENS;
+
+    return request->hash_count < most ? request->hash_count : most;
+}
+
 static bool schedule_admit(struct schedule_build *build, struct prefix_model *model,
                            struct schedule_job *job)
 {
@@ -132,7 +140,7 @@ static bool schedule_admit(struct schedule_build *build, struct prefix_model *mo
     struct prefix_ask ask = {
         .user = job->trace_index,
         .pages = schedule_blocks(job->prompt_tokens, schedule->params.sides[KVF_GENERATION].block),
-        .hash_count = request->hash_count,
+        .hash_count = schedule_hash_count(request),
         .hashes = trace->hashes + request->hash_first,
     };
 
@@ -140,12 +148,12 @@ static bool schedule_admit(struct schedule_build *build, struct prefix_model *mo
         return false;
     }
     job->cached_tokens = answer.reused * TRACE_HASH_TOKENS;
-    job->entry_count = request->hash_count;
+    job->entry_count = ask.hash_count;
     job->entry_first = build->entry_count;
     job->drop_count = answer.dropped_count;
     job->drop_first = build->drop_count;
     return schedule_copy(&schedule->entries, &build->entry_count, &build->entry_room,
-                         answer.entries, request->hash_count) &&
+                         answer.entries, ask.hash_count) &&
            schedule_copy(&schedule->drops, &build->drop_count, &build->drop_room, answer.dropped,
                          answer.dropped_count);
 }
