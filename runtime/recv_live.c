@@ -389,9 +389,10 @@ static enum kvf_status decide_end(struct recv_side *side, struct recv_session *s
         recv_live_turn_bad(side, session, end);
         return KVF_OK;
     }
+    if (end->culprit != KVF_UNKNOWN || end->code != session->code)
+        session->culprit = end->culprit; /* else the own one says more */
     session->outcome = end->outcome;
     session->code = end->code;
-    session->culprit = end->culprit;
     return KVF_OK;
 }
 

@@ -410,9 +410,10 @@ enum kvf_status send_live_decide(struct send_side *side, const struct send_event
         send_live_turn_bad(side, session, &end);
         return KVF_OK;
     }
+    if (end.culprit != KVF_UNKNOWN || end.code != session->code)
+        session->culprit = end.culprit; /* else the own one says more */
     session->outcome = end.outcome;
     session->code = end.code;
-    session->culprit = end.culprit;
     return KVF_OK;
 }
 
