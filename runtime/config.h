@@ -77,6 +77,8 @@ enum settings_group_loss { SETTINGS_GROUP_FAIL_STOP, SETTINGS_GROUP_REGROUP };
       "UCX transports for data between nodes; empty = all but CUDA IPC") \
     X(U64, connect_timeout_ms, TOP, "60000", 100, 3600000, "ms", ALL, "", \
       "bound of open, publish and of each step of connecting") \
+    X(U64, warm_up_ms, TOP, "1000", 0, 60000, "ms", INSTANCE, "", \
+      "how long publishing may map peers' pages ahead of their first use; 0 = not at all") \
     /* transfer */ \
     X(U64, kv_transfer_timeout_ms, TOP, "60000", 1, SETTINGS_INT_MAX, "ms", INSTANCE, "", \
       "T: after it a request fails, and silent writers are given up") \

@@ -353,8 +353,8 @@ static bool context_idle(void *self)
 static bool context_end_work(struct kvf *kvf, uint32_t deadline_ms)
 {
     uint64_t step_ns = kvf->settings.finalize_step_ms * CLOCK_NS_PER_MS;
-    uint64_t now_ns = clock_now_ns();
-    bool drained = context_drain(kvf, now_ns + deadline_ms * CLOCK_NS_PER_MS);
+    bool drained = context_drain(kvf, clock_now_ns() + deadline_ms * CLOCK_NS_PER_MS);
+    uint64_t bound_ns;
     bool together;
 
     if (!drained) {
@@ -368,9 +368,9 @@ static bool context_end_work(struct kvf *kvf, uint32_t deadline_ms)
                  admission_live(&kvf->admission));
     /* Peers may still need answers of this rank: all stay until all have ended. */
     kvf->world->set_idle(kvf->world->self, context_idle, kvf);
-    together =
-        kvf->world->barrier(kvf->world->self,
-                            clock_now_ns() + deadline_ms * CLOCK_NS_PER_MS + 3 * step_ns) == KVF_OK;
+    bound_ns = atomic_load(&kvf->damaged) ? step_ns /* a rank is dead: it will not come */
+                                          : deadline_ms * CLOCK_NS_PER_MS + 3 * step_ns;
+    together = kvf->world->barrier(kvf->world->self, clock_now_ns() + bound_ns) == KVF_OK;
     reactor_goodbye(kvf->reactor, drained, clock_now_ns() + step_ns);
     if (together)
         together = kvf->world->barrier(kvf->world->self, clock_now_ns() + 3 * step_ns) == KVF_OK;

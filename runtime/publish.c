@@ -63,7 +63,9 @@ static enum kvf_status publish_own(struct kvf *kvf, const struct kvf_layout *lay
     if (status == KVF_OK && (layout == NULL || (layout->pool_count > 0 && pools == NULL) ||
                              layout->tokens_per_block == 0))
         status = KVF_E_INVAL;
-    status = context_agree(kvf, status, "a rank has no layout or no pools");
+    status = context_agree(kvf, status,
+                           kvf->pool_status != KVF_OK ? "a pool could not be taken"
+                                                      : "no layout, or no pools, were given");
     if (status != KVF_OK)
         return status;
     status = publish_layer_count(kvf, layout, &layers);

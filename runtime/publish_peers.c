@@ -3,9 +3,14 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "clock.h"
 #include "msg.h"
 #include "publish.h"
+
+#define PUBLISH_WARM_BYTES (UINT64_C(64) << 20) /* between two looks at the time */
 
 /* ---- whom ----------------------------------------------------------------------------------- */
 
@@ -258,6 +263,30 @@ static enum kvf_status peer_pools(struct kvf *kvf, struct peer *peer)
     return KVF_OK;
 }
 
+/*
+ * Fills this process's page tables for a mapped pool, as far as the time of all peers together
+ * goes: else the first write to each page pays for a page fault. Old kernels do nothing.
+ */
+static void publish_warm(const void *mapped, uint64_t len_bytes, uint64_t deadline_ns)
+{
+#ifdef MADV_POPULATE_WRITE
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t first = (uint64_t)(uintptr_t)mapped / page * page;
+    uint64_t end = (uint64_t)(uintptr_t)mapped + len_bytes;
+
+    for (uint64_t at = first; at < end && clock_now_ns() < deadline_ns; at += PUBLISH_WARM_BYTES) {
+        uint64_t len = end - at < PUBLISH_WARM_BYTES ? end - at : PUBLISH_WARM_BYTES;
+
+        if (madvise((void *)(uintptr_t)at, len, MADV_POPULATE_WRITE) != 0)
+            return;
+    }
+#else
+    (void)mapped;
+    (void)len_bytes;
+    (void)deadline_ns;
+#endif
+}
+
 /* One pool of a reader. A pool that cannot be reached only takes rungs away. */
 static void peer_open_remote(struct kvf *kvf, struct peer *peer, uint32_t pool, const uint8_t *key,
                              uint32_t key_bytes)
@@ -287,11 +316,12 @@ static void peer_open_remote(struct kvf *kvf, struct peer *peer, uint32_t pool, 
     mapped = transport->remote_mapped(remote);
     if (mapped == NULL) {
         peer->facts.all_mapped = false;
-        snprintf(peer->mapped_text, sizeof(peer->mapped_text), "pool %u: %.200s", pool, reason);
+        if (peer->near) /* else the rung's own reason says it all */
+            snprintf(peer->mapped_text, sizeof(peer->mapped_text), "pool %u: %.200s", pool, reason);
         return;
     }
-    peer->mapped_addresses[pool] =
-        (uint64_t)(uintptr_t)mapped + (want->base - transport->remote_base(remote));
+    mapped += want->base - transport->remote_base(remote);
+    peer->mapped_addresses[pool] = (uint64_t)(uintptr_t)mapped;
 }
 
 static enum kvf_status peer_open_remotes(struct kvf *kvf, struct peer *peer,
@@ -320,6 +350,8 @@ static enum kvf_status peer_open_remotes(struct kvf *kvf, struct peer *peer,
 enum kvf_status publish_remotes(struct kvf *kvf, const struct world_gathered *hellos,
                                 struct geo_text *text_out)
 {
+    uint64_t deadline_ns = clock_now_ns() + kvf->settings.warm_up_ms * CLOCK_NS_PER_MS;
+
     for (uint32_t p = 0; p < kvf->peers.count; p++) {
         struct peer *peer = &kvf->peers.list[p];
         enum kvf_status status = KVF_OK;
@@ -342,6 +374,10 @@ enum kvf_status publish_remotes(struct kvf *kvf, const struct world_gathered *he
             status = path_choose(&peer->facts, 1, &peer->path, &peer->reason);
         else
             path_choose(&peer->facts, 0, &peer->path, &peer->reason);
+        for (uint32_t pool = 0; pool < peer->pool_count; pool++)
+            if (peer->path == KVF_PATH_MAPPED)
+                publish_warm((const void *)(uintptr_t)peer->mapped_addresses[pool],
+                             peer->record->pools[pool].bytes, deadline_ns);
         if (status == KVF_OK)
             log_info(&kvf->logger, "writes to %s: %s: %s%s%s", peer->name, path_name(peer->path),
                      path_reason_text(peer->reason), peer->mapped_text[0] != 0 ? "; " : "",

@@ -58,9 +58,7 @@ void reactor_decide(struct reactor *reactor, uint64_t rid, enum session_decision
 /* What each live request waits for. Any thread, while others block. */
 void reactor_dump(struct reactor *reactor, FILE *file);
 
-/*
- * ---- closing; the MPI thread ------------------------------------------------------------------
- */
+/* ---- closing; the MPI thread ---------------------------------------------------------------- */
 
 /* Every live request fails with E_SHUTDOWN; new ones are refused. */
 void reactor_cancel_all(struct reactor *reactor);

@@ -166,9 +166,7 @@ void peers_goodbye(struct reactor *reactor, bool no_access);
 enum kvf_status peers_open(struct reactor *reactor);
 void peers_close(struct reactor *reactor);
 
-/*
- * ---- reactor_send.c, reactor_recv.c -----------------------------------------------------------
- */
+/* ---- reactor_send.c, reactor_recv.c --------------------------------------------------------- */
 
 enum kvf_status send_glue_open(struct reactor *reactor);
 enum kvf_status send_glue_step(struct reactor *reactor, struct send_event *event);

@@ -6,6 +6,7 @@
  *   test_api [SCENARIO]    all scenarios, or the one named
  */
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,9 +249,7 @@ static void scenario_registered(void)
     success(NULL, true, KVF_PATH_DIRECT);
 }
 
-/*
- * ---- answers of the calls themselves ----------------------------------------------------------
- */
+/* ---- answers of the calls themselves -------------------------------------------------------- */
 
 static void scenario_answers(void)
 {
@@ -360,9 +359,7 @@ static void scenario_close_live(void)
     kvf_topology_free(w.topology);
 }
 
-/*
- * ---- starts that fail -------------------------------------------------------------------------
- */
+/* ---- starts that fail ----------------------------------------------------------------------- */
 
 static void scenario_refusals(void)
 {
@@ -438,9 +435,7 @@ static void scenario_pool_too_big(void)
     kvf_topology_free(topology);
 }
 
-/*
- * ---- leaks and levels -------------------------------------------------------------------------
- */
+/* ---- leaks and levels ----------------------------------------------------------------------- */
 
 static long resident_kib(void)
 {
@@ -494,13 +489,41 @@ static void scenario_single(void)
 }
 
 /*
- * ---- main -------------------------------------------------------------------------------------
+ * Only when named, and under a launcher that lets the others live: the last generation rank dies
+ * while a request waits. The context ranks end theirs within the time of a heartbeat or two.
  */
+static void scenario_killed(void)
+{
+    struct world_of_test w = {0};
+    const struct setup want = {NULL, {.slots = 256}, 0};
+    struct tiny_request request = request_of(700, 3);
+    struct tally tally = {0};
+    double start;
+
+    if (!setup(&w, &want))
+        return;
+    CHECK(tiny_request_open(&w.engine, &request, w.other) == KVF_OK);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (world_rank == world_size - 1)
+        raise(SIGKILL);
+    start = now_s();
+    if (w.engine.rank.side == KVF_CONTEXT)
+        CHECK(run_until_released(&w, &tally, 1));
+    printf("[%d] ended after %.3f s: %s\n", world_rank, now_s() - start,
+           kvf_status_text(tally.last));
+    start = now_s();
+    CHECK(kvf_close(w.kvf, 500) == KVF_E_WORLD);
+    printf("[%d] closed after %.3f s\n", world_rank, now_s() - start);
+    fflush(stdout);
+    _exit(failures == 0 ? 0 : 1); /* MPI cannot end without the dead rank */
+}
+
+/* ---- main ----------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
     void (*run)(void);
-    bool single; /* under MPI_THREAD_SINGLE, and only when named */
+    bool named; /* only when named */
 } scenarios[] = {
     {"thread", scenario_thread, false},
     {"caller", scenario_caller, false},
@@ -515,6 +538,7 @@ static const struct {
     {"pool_too_big", scenario_pool_too_big, false},
     {"reopen", scenario_reopen, false},
     {"single", scenario_single, true},
+    {"killed", scenario_killed, true},
 };
 #define SCENARIO_COUNT (sizeof(scenarios) / sizeof(scenarios[0]))
 
@@ -535,7 +559,7 @@ int main(int argc, char **argv)
         double start = now_s();
         int before = failures;
 
-        if (argc > 1 ? strcmp(argv[1], scenarios[s].name) != 0 : scenarios[s].single)
+        if (argc > 1 ? strcmp(argv[1], scenarios[s].name) != 0 : scenarios[s].named)
             continue;
         scenarios[s].run();
         MPI_Barrier(MPI_COMM_WORLD);
