@@ -141,6 +141,7 @@ static void admission_copy(struct admission *admission, struct admission_request
     request->cached_tokens = ask->cached_tokens;
     request->end = ask->end;
     request->opened_ns = ask->now_ns;
+    request->capped = ask->capped;
     request->retained = false;
     request->closed = false;
     request->window_count = 0;
@@ -178,7 +179,9 @@ static enum kvf_status admission_take_locked(struct admission *admission,
     status = admission_check(admission, ask, &blocks, text_out);
     if (status != KVF_OK)
         return status;
-    if (list_empty(&admission->unused))
+    if (list_empty(&admission->unused) ||
+        (ask->capped && admission->capped_tokens > 0 && admission->params.tokens_max > 0 &&
+         admission->capped_tokens + ask->prompt_tokens > admission->params.tokens_max))
         return KVF_BUSY;
     request = list_object(list_first(&admission->unused), struct admission_request, link);
     status = store_take(admission->store, blocks, &request->slots);
@@ -187,6 +190,8 @@ static enum kvf_status admission_take_locked(struct admission *admission,
     request->blocks = blocks;
     list_remove(&request->link);
     admission_copy(admission, request, ask);
+    if (request->capped)
+        admission->capped_tokens += request->prompt_tokens;
     rid_map_add(admission->live, ask->rid, request);
     *request_out = request;
     return KVF_OK;
@@ -209,6 +214,8 @@ static void admission_free(struct admission *admission, struct admission_request
     rid_map_remove(admission->live, request->rid);
     if (request->retained)
         admission->retained_blocks -= request->blocks;
+    if (request->capped)
+        admission->capped_tokens -= request->prompt_tokens;
     store_free(admission->store, request->slots);
     request->slots = NULL;
     list_push(&admission->unused, &request->link);

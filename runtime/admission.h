@@ -29,7 +29,8 @@ struct admission_params {
     uint32_t blocks_max;
     uint32_t ended_max; /* ended requests that are remembered */
     uint64_t ended_ttl_ns;
-    uint32_t aux_bytes; /* of one request */
+    uint32_t aux_bytes;  /* of one request */
+    uint64_t tokens_max; /* prompt tokens of capped requests at once; 0 = no cap */
 };
 
 /* One live request. Fields are constant from admission_take() on, unless marked. */
@@ -46,7 +47,8 @@ struct admission_request {
     void *aux;          /* send: the copy, or NULL; receive: the engine's buffers, or NULL */
     void *aux_storage;  /* [aux_bytes] */
     uint64_t opened_ns; /* real */
-    bool retained;      /* lock: it has ended badly, its blocks are still lent */
+    bool capped;
+    bool retained; /* lock: it has ended badly, its blocks are still lent */
 
     /* Send: the windows so far. Lock. */
     bool closed; /* `last` was given */
@@ -76,6 +78,7 @@ struct admission {
     struct rid_map *ended_map;
     uint64_t *bitmap; /* of plan_check_lists() */
     uint64_t retained_blocks;
+    uint64_t capped_tokens;
 };
 
 /* What a call asks for. */
@@ -91,6 +94,7 @@ struct admission_ask {
     bool synchronous;
     bool unique;     /* no slot may be named twice: a reader's lists */
     uint64_t now_ns; /* real */
+    bool capped;     /* counts against tokens_max; alone it is always admitted */
 };
 
 /* Zeroed is fine for fini. Errors: E_NOMEM. Gives: admission_fini(). */

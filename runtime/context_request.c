@@ -140,6 +140,7 @@ enum kvf_status kvf_recv_open(struct kvf *kvf, const struct kvf_recv_params *giv
         .aux = params.aux,
         .synchronous = params.synchronous,
         .unique = true,
+        .capped = params.synchronous || kvf->record->place.pp_size > 1,
         .now_ns = clock_now_ns(),
     };
     return request_take(kvf, &ask);

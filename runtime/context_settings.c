@@ -23,6 +23,28 @@ static void settings_say(struct kvf *kvf, const struct settings_report *report)
     }
 }
 
+/* Settings that this release reads and cannot carry out yet: never ignored in silence. */
+static void settings_idle(const struct kvf_settings *settings, struct settings_report *report)
+{
+    const struct {
+        bool set;
+        const char *key, *instead;
+    } idle[] = {
+        {settings->control_transports[0] != 0, "control_transports", "set UCX_TLS"},
+        {settings->near_transports[0] != 0, "near_transports", "set UCX_TLS"},
+        {settings->far_transports[0] != 0, "far_transports", "set UCX_TLS"},
+        {settings->release_policy == SETTINGS_RELEASE_LEGACY, "release_policy: legacy",
+         "pages return when no writer can reach them"},
+        {settings->group_loss == SETTINGS_GROUP_REGROUP, "group_loss: regroup",
+         "a lost rank ends its instance"},
+    };
+
+    for (size_t i = 0; i < sizeof(idle) / sizeof(idle[0]); i++)
+        if (idle[i].set)
+            settings_note(report, "W40", "%s has no effect in this release: %s", idle[i].key,
+                          idle[i].instead);
+}
+
 /* One instance's settings, on rank 0. */
 static enum kvf_status settings_of(struct kvf *kvf, const struct kvf_open_params *params,
                                    uint32_t instance, struct settings_step *step,
@@ -54,6 +76,8 @@ static enum kvf_status settings_of(struct kvf *kvf, const struct kvf_open_params
         status = settings_apply_env(settings, NULL, SETTINGS_ENV_ALL, &step->report);
     if (status == KVF_OK)
         status = settings_check(settings, &facts, &step->report);
+    if (status == KVF_OK)
+        settings_idle(settings, &step->report);
     return status;
 }
 

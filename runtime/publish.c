@@ -44,6 +44,7 @@ static enum kvf_status publish_admission(struct kvf *kvf)
         .requests_max = (uint32_t)kvf->settings.requests_max,
         .blocks_max = (uint32_t)kvf->settings.blocks_max,
         .ended_max = (uint32_t)kvf->settings.tombstones_max,
+        .tokens_max = kvf->settings.max_tokens_in_buffer,
         .ended_ttl_ns = settings_info_ttl_ms(&kvf->settings) * CLOCK_NS_PER_MS,
     };
 
