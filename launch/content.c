@@ -6,6 +6,7 @@
 #include "rng.h"
 
 #define CONTENT_ODD 0x9e3779b97f4a7c15ull
+#define CONTENT_BASES 64u
 
 uint64_t content_key(enum content_kind kind, uint64_t id)
 {
@@ -27,22 +28,31 @@ uint8_t content_run_byte(uint64_t base, uint64_t offset)
     return (uint8_t)(content_word(base, offset / 8) >> (offset % 8 * 8));
 }
 
+/* Bytes before the first whole word of a run, at most `count`. */
+static uint64_t content_run_head(uint64_t first, uint64_t count)
+{
+    uint64_t head = (8 - first % 8) % 8;
+
+    return head < count ? head : count;
+}
+
 void content_run_fill(uint64_t base, uint64_t first, uint64_t count, void *bytes)
 {
+    uint64_t head = content_run_head(first, count);
+    uint64_t words = (count - head) / 8;
+    uint64_t at = (first + head) / 8;
     uint8_t *to = bytes;
-    uint64_t at = first, end = first + count;
 
-    for (; at < end && at % 8 != 0; at++) {
-        *to++ = content_run_byte(base, at);
+    for (uint64_t i = 0; i < head; i++) {
+        to[i] = content_run_byte(base, first + i);
     }
-    for (; at + 8 <= end; at += 8) {
-        uint64_t word = content_word(base, at / 8);
+    for (uint64_t i = 0; i < words; i++) {
+        uint64_t word = content_word(base, at + i);
 
-        memcpy(to, &word, 8);
-        to += 8;
+        memcpy(to + head + i * 8, &word, 8);
     }
-    for (; at < end; at++) {
-        *to++ = content_run_byte(base, at);
+    for (uint64_t i = head + words * 8; i < count; i++) {
+        to[i] = content_run_byte(base, first + i);
     }
 }
 
@@ -61,11 +71,10 @@ static uint64_t content_run_count(uint64_t base, uint64_t first, uint64_t count,
 uint64_t content_run_check(uint64_t base, uint64_t first, uint64_t count, const void *bytes)
 {
     const uint8_t *from = bytes;
-    uint64_t head = first % 8 == 0 ? 0 : 8 - first % 8;
-    uint64_t differ = 0, words;
+    uint64_t head = content_run_head(first, count);
+    uint64_t words = (count - head) / 8;
+    uint64_t differ = 0;
 
-    head = head > count ? count : head;
-    words = (count - head) / 8;
     for (uint64_t i = 0; i < words; i++) {
         uint64_t word;
 
@@ -240,40 +249,104 @@ static uint32_t content_rows(const struct content_shape *shape)
     return shape->kind == KVF_VIEW_SECTIONS ? shape->sections : shape->heads * shape->tokens;
 }
 
-/* Row `number` of a buffer, in the order of memory. */
-static struct content_row content_row_at(const struct content_shape *shape, uint64_t key,
-                                         uint32_t ordinal, uint32_t number)
-{
-    struct content_row row = {.bytes = shape->row_bytes};
-    uint32_t head, token;
+/* Walks the rows of a buffer in the order of memory. */
+struct content_walk {
+    const struct content_shape *shape;
+    uint64_t key;
+    uint32_t ordinal;
+    uint32_t rows_left;
+    uint32_t head; /* of the next row, from 0 on this rank; the section's number */
+    uint32_t token;
+    uint64_t offset;
+    uint64_t bases[CONTENT_BASES]; /* of the first heads, so that they are mixed once */
+};
 
-    if (shape->kind == KVF_VIEW_SECTIONS) {
-        for (uint32_t i = 0; i < number; i++) {
-            row.offset += shape->section_bytes[i];
-        }
-        row.head = number;
-        row.first = shape->section_first[number];
-        row.bytes = shape->section_bytes[number];
-        row.base = rng_mix(content_head_base(shape, key, number));
-        return row;
+static void content_walk_init(struct content_walk *walk, const struct content_shape *shape,
+                              uint64_t key, uint32_t ordinal)
+{
+    uint32_t heads = shape->heads < CONTENT_BASES ? shape->heads : CONTENT_BASES;
+
+    walk->shape = shape;
+    walk->key = key;
+    walk->ordinal = ordinal;
+    walk->rows_left = content_rows(shape);
+    walk->head = walk->token = 0;
+    walk->offset = 0;
+    for (uint32_t h = 0; h < heads; h++) {
+        walk->bases[h] = content_head_base(shape, key, shape->head_first + h);
     }
-    head = shape->kind == KVF_VIEW_NHD ? number % shape->heads : number / shape->tokens;
-    token = shape->kind == KVF_VIEW_NHD ? number / shape->heads : number % shape->tokens;
-    row.head = shape->head_first + head;
-    row.token = ordinal * shape->block + token;
-    row.offset = number * shape->row_bytes;
-    row.base = rng_mix(content_head_base(shape, key, row.head) + row.token * CONTENT_ODD);
-    return row;
+}
+
+static void content_section_next(struct content_walk *walk, struct content_row *row_out)
+{
+    uint32_t section = walk->head++;
+
+    row_out->head = section;
+    row_out->token = 0;
+    row_out->first = walk->shape->section_first[section];
+    row_out->bytes = walk->shape->section_bytes[section];
+    row_out->base = rng_mix(content_head_base(walk->shape, walk->key, section));
+}
+
+/* The next row; false at the end. */
+static bool content_walk_next(struct content_walk *walk, struct content_row *row_out)
+{
+    const struct content_shape *shape = walk->shape;
+
+    if (walk->rows_left == 0) {
+        return false;
+    }
+    walk->rows_left--;
+    row_out->offset = walk->offset;
+    if (shape->kind == KVF_VIEW_SECTIONS) {
+        content_section_next(walk, row_out);
+        walk->offset += row_out->bytes;
+        return true;
+    }
+    row_out->head = shape->head_first + walk->head;
+    row_out->token = walk->ordinal * shape->block + walk->token;
+    row_out->first = 0;
+    row_out->bytes = shape->row_bytes;
+    row_out->base = walk->head < CONTENT_BASES ? walk->bases[walk->head]
+                                               : content_head_base(shape, walk->key, row_out->head);
+    row_out->base = rng_mix(row_out->base + row_out->token * CONTENT_ODD);
+    walk->offset += shape->row_bytes;
+    if (shape->kind == KVF_VIEW_NHD) {
+        walk->head = walk->head + 1 == shape->heads ? 0 : walk->head + 1;
+        walk->token += walk->head == 0;
+    } else {
+        walk->token = walk->token + 1 == shape->tokens ? 0 : walk->token + 1;
+        walk->head += walk->token == 0;
+    }
+    return true;
 }
 
 void content_fill(const struct content_shape *shape, uint64_t key, uint32_t ordinal, void *buffer)
 {
-    uint32_t rows = content_rows(shape);
+    struct content_walk walk;
+    struct content_row row;
 
-    for (uint32_t i = 0; i < rows; i++) {
-        struct content_row row = content_row_at(shape, key, ordinal, i);
-
+    content_walk_init(&walk, shape, key, ordinal);
+    while (content_walk_next(&walk, &row)) {
         content_run_fill(row.base, row.first, row.bytes, (uint8_t *)buffer + row.offset);
+    }
+}
+
+/* The first wrong byte of a row that has some. */
+static void content_find_bad(const struct content_row *row, const uint8_t *bytes,
+                             struct content_bad *bad_out)
+{
+    for (uint64_t k = 0; k < row->bytes; k++) {
+        uint8_t want = content_run_byte(row->base, row->first + k);
+
+        if (bytes[row->offset + k] != want) {
+            bad_out->offset = row->offset + k;
+            bad_out->head = row->head;
+            bad_out->token = row->token;
+            bad_out->want = want;
+            bad_out->got = bytes[row->offset + k];
+            return;
+        }
     }
 }
 
@@ -281,24 +354,16 @@ uint64_t content_check(const struct content_shape *shape, uint64_t key, uint32_t
                        const void *buffer, struct content_bad *bad_out)
 {
     const uint8_t *bytes = buffer;
-    uint32_t rows = content_rows(shape);
+    struct content_walk walk;
+    struct content_row row;
     uint64_t wrong = 0;
 
-    for (uint32_t i = 0; i < rows; i++) {
-        struct content_row row = content_row_at(shape, key, ordinal, i);
+    content_walk_init(&walk, shape, key, ordinal);
+    while (content_walk_next(&walk, &row)) {
         uint64_t differ = content_run_check(row.base, row.first, row.bytes, bytes + row.offset);
 
-        for (uint64_t k = 0; differ > 0 && wrong == 0; k++) {
-            uint8_t want = content_run_byte(row.base, row.first + k);
-
-            if (bytes[row.offset + k] != want) {
-                bad_out->offset = row.offset + k;
-                bad_out->head = row.head;
-                bad_out->token = row.token;
-                bad_out->want = want;
-                bad_out->got = bytes[row.offset + k];
-                break;
-            }
+        if (differ > 0 && wrong == 0) {
+            content_find_bad(&row, bytes, bad_out);
         }
         wrong += differ;
     }

@@ -135,6 +135,27 @@ static int run_all(struct run *run, bool *leave_out)
     return code;
 }
 
+/*
+ * True when a progress line would be seen: standard error is a terminal, ours or that of the
+ * launcher that started us (its ranks write to a pipe).
+ */
+static bool run_is_watched(void)
+{
+    char name[64], target[64];
+    ssize_t len;
+
+    if (isatty(STDERR_FILENO) == 1) {
+        return true;
+    }
+    snprintf(name, sizeof(name), "/proc/%d/fd/%d", (int)getppid(), STDERR_FILENO);
+    len = readlink(name, target, sizeof(target) - 1);
+    if (len <= 0) {
+        return false;
+    }
+    target[len] = '\0';
+    return strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0;
+}
+
 static int run_under_mpi(struct run *run)
 {
     bool leave = false;
@@ -146,7 +167,7 @@ static int run_under_mpi(struct run *run)
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &run->world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &run->world_size);
-    run->options.show = isatty(STDERR_FILENO) == 1;
+    run->options.show = run_is_watched();
     code = run_all(run, &leave);
     run_world_close(run);
     if (leave) {

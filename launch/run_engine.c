@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "run.h"
 #include "say.h"
@@ -18,7 +19,8 @@
 #define RUN_EVENTS_MAX 64u
 #define RUN_STEP_BYTES ((uint64_t)512 << 10) /* page work between two sweeps */
 #define RUN_IDLE_YIELDS 64u
-#define RUN_SLEEP_NS 50000
+#define RUN_SLEEP_NS 50000        /* with live requests */
+#define RUN_SLEEP_LONG_NS 1000000 /* with none */
 
 /* Set by SIGUSR1: say what each live request waits for. */
 static volatile sig_atomic_t run_dump_asked;
@@ -428,7 +430,7 @@ static void run_dump(const struct run *run)
 /* Between two passes without work: makes way at once, sleeps when that lasts. */
 static void run_idle(struct run *run, uint32_t *idle)
 {
-    static const struct timespec nap = {0, RUN_SLEEP_NS};
+    const struct timespec nap = {0, run->live != NULL ? RUN_SLEEP_NS : RUN_SLEEP_LONG_NS};
     bool stepped = run->caller && kvf_progress(run->kvf) == KVF_OK;
 
     if (stepped) {
@@ -440,17 +442,23 @@ static void run_idle(struct run *run, uint32_t *idle)
     }
 }
 
+/* One line that is written over; taken away at the end. */
 static void run_progress_line(const struct run *run, uint64_t now_ns, uint64_t *next_ns, bool last)
 {
     double seconds = (double)(now_ns - run->start_ns) / 1e9;
+    char line[160];
+    int len;
 
     if (now_ns < *next_ns && !last) {
         return;
     }
     *next_ns = now_ns + 200000000u;
-    fprintf(stderr, "\r%s: %u of %u requests admitted, %u live, %.1f s   %s", run->instance->name,
-            run->order_at, run->order_count, run->live_count, seconds, last ? "\r\033[K" : "");
-    fflush(stderr);
+    len = snprintf(line, sizeof(line), "\r%s: %u of %u requests ended, %u live, %.1f s\033[K%s",
+                   run->instance->name, run->ended, run->order_count, run->live_count, seconds,
+                   last ? "\r\033[K" : "");
+    if (len > 0 && write(STDERR_FILENO, line, (size_t)len) < 0) {
+        return; /* nobody looks */
+    }
 }
 
 int run_engine(struct run *run)

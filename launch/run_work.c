@@ -186,7 +186,7 @@ static const char *run_role_name(uint32_t role)
 static void run_name_bad(struct run *run, const struct oracle_bad *bad, const char *when)
 {
     char whose[48] = "no request";
-    char where[96];
+    char where[192];
 
     if (run->lines++ >= RUN_LINES_MAX) {
         return;
