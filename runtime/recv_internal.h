@@ -39,6 +39,7 @@ struct recv_peer {
     uint64_t epoch;
     enum kvf_status verdict;
     bool up;
+    bool refusal_logged; /* W27, this life */
     uint64_t wrong_log_ns;
 };
 

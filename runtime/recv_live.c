@@ -281,6 +281,21 @@ static enum kvf_status judge_writers(const struct recv_side *side,
     return KVF_OK;
 }
 
+/* A rank that does not fit is warned of once. */
+static void log_unfit(struct recv_side *side, const struct recv_session *session,
+                      const struct recv_end *end)
+{
+    struct recv_peer *peer = &side->peers[end->culprit];
+    struct session_note note = {KVF_LOG_WARN, "W27", "a writer's cache does not fit"};
+
+    if (!peer->up)
+        note = (struct session_note){KVF_LOG_WARN, "", "a writer is lost"};
+    else if (peer->refusal_logged)
+        note.level = KVF_LOG_DEBUG;
+    peer->refusal_logged = peer->refusal_logged || peer->up;
+    recv_log_request(side, &note, session, end->code, end->culprit);
+}
+
 static void add_writers(struct recv_side *side, struct recv_session *session,
                         const struct recv_event *event)
 {
@@ -323,9 +338,7 @@ enum kvf_status recv_live_open(struct recv_side *side, const struct recv_event *
 
     end.code = judge_writers(side, session, &end.culprit);
     if (end.code != KVF_OK) {
-        recv_log_request(side,
-                         &(struct session_note){KVF_LOG_WARN, "W27", "a writer cannot be asked"},
-                         session, end.code, end.culprit);
+        log_unfit(side, session, &end);
         recv_live_turn_bad(side, session, &end);
         return KVF_OK;
     }

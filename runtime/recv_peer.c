@@ -96,6 +96,7 @@ static void peer_up(struct recv_side *side, struct recv_peer *peer, const struct
         if (was_up)
             life_over(side, peer, KVF_E_PEER_LOST);
         proof_for(side, peer, before); /* its rank has a new process */
+        peer->refusal_logged = false;
     }
     peer->up = true;
     peer->epoch = event->u.peer.epoch;

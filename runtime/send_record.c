@@ -241,7 +241,8 @@ void send_record_refuse(struct send_side *side, uint32_t rank, const struct msg_
     struct send_peer *peer = &side->peers[rank];
     struct session_log entry = {
         .level = KVF_LOG_DEBUG, .event = "", .rid = data->rid, .code = code};
-    bool misfit = kvf_status_scope(code) == KVF_SCOPE_PEER;
+    bool misfit = kvf_status_scope(code) == KVF_SCOPE_PEER && code != KVF_E_PEER_LOST &&
+                  code != KVF_E_PEER_CLOSED;
 
     side->counts.refused_asks++;
     entry.text = "ask refused";

@@ -146,7 +146,7 @@ enum kvf_status bench_send(struct bench *bench, struct send_event event)
         send_session_check(bench->send);
         for (uint32_t i = 0; i < out.count; i++)
             end_line(bench, send_action_text(&actions[i], bench->trace + bench->trace_bytes, 512));
-        if (!out.more)
+        if (!out.more || bench->hold)
             return bench->status;
         event.kind = SEND_POLL;
         assert_int_equal(send_session_step(bench->send, &event, &out), KVF_OK);
@@ -166,7 +166,7 @@ enum kvf_status bench_recv(struct bench *bench, struct recv_event event)
         recv_session_check(bench->recv);
         for (uint32_t i = 0; i < out.count; i++)
             end_line(bench, recv_action_text(&actions[i], bench->trace + bench->trace_bytes, 512));
-        if (!out.more)
+        if (!out.more || bench->hold)
             return bench->status;
         event.kind = RECV_POLL;
         assert_int_equal(recv_session_step(bench->recv, &event, &out), KVF_OK);

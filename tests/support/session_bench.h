@@ -24,6 +24,7 @@ struct bench {
     struct recv_side *recv;
     uint64_t now_ns;
     uint32_t out_max;
+    bool hold;              /* one step an event: what does not fit waits */
     enum kvf_status status; /* of the last step */
     uint32_t slice;         /* of the last SEND_WINDOW */
     uint32_t tag;           /* of the last RECV_OPEN */

@@ -119,10 +119,12 @@ static void writer_that_does_not_fit_fails_the_request_before_anything_is_asked(
     bench_recv(&bench, (struct recv_event){.kind = RECV_PEER_UP,
                                            .u.peer = {1, BENCH_EPOCH(1), KVF_E_HEAD_DIM}});
     bench_recv_open(&bench, 1, 2, 1);
-    bench_expect(&bench, "log W27 a writer cannot be asked rid 1 E_HEAD_DIM ranks 1\n"
+    bench_expect(&bench, "log W27 a writer's cache does not fit rid 1 E_HEAD_DIM ranks 1\n"
                          "vote rid 1 DOOMED_FAILED+DRAINED FAILED E_HEAD_DIM culprit 1\n");
     assert_int_equal(recv_session_counts(bench.recv)->retained_blocks, 3);
     release(SESSION_DECIDED_FAILED, KVF_E_HEAD_DIM);
+    bench_recv_open(&bench, 3, 2, 1); /* once a peer */
+    bench_expect(&bench, "vote rid 3 DOOMED_FAILED+DRAINED FAILED E_HEAD_DIM culprit 1\n");
     bench_recv_peer(&bench, RECV_PEER_LOST, 0, 0);
     bench_forget(&bench);
     bench_recv_open(&bench, 2, 1, 1);
@@ -410,6 +412,22 @@ static void unanswered_cancel_is_sent_again_every_second(void **state)
     assert_int_equal(recv_session_counts(bench.recv)->unanswered_cancels, 0);
     bench_pass(&bench, 10 * BENCH_S);
     bench_expect(&bench, "");
+    bench_close(&bench);
+}
+
+static void cancel_that_a_final_overtakes_is_not_sent(void **state)
+{
+    struct recv_action action;
+    struct recv_out out = {.actions = &action, .max = 1};
+    struct recv_event event = {
+        .kind = RECV_CANCEL, .now_ns = 1, .u.cancel = {.rid = 1, .code = KVF_E_CANCELLED}};
+
+    (void)state;
+    open_asked(1, 1);
+    assert_int_equal(recv_session_step(bench.recv, &event, &out), KVF_OK);
+    assert_true(out.more && action.kind == RECV_ACT_FENCE);
+    bench_failed(&bench, 0, 1, 1, KVF_E_TRANSFER);
+    bench_expect(&bench, "vote rid 1 DOOMED_USER+DRAINED CANCELLED E_CANCELLED\n");
     bench_close(&bench);
 }
 
@@ -1101,6 +1119,7 @@ int main(void)
         cmocka_unit_test(cancel_crosses_success_by_order_of_arrival),
         cmocka_unit_test(cancel_of_a_rank_that_is_done_asks_the_group_to_give_up),
         cmocka_unit_test(unanswered_cancel_is_sent_again_every_second),
+        cmocka_unit_test(cancel_that_a_final_overtakes_is_not_sent),
         cmocka_unit_test(quiesced_that_nobody_asked_for_proves_nothing),
         cmocka_unit_test(messages_of_unknown_requests_and_stale_tags_are_dropped),
         cmocka_unit_test(second_word_that_contradicts_the_first_is_ignored),

@@ -621,6 +621,70 @@ static void rank_that_was_only_stopped_gets_its_final_after_it_returns(void **st
     bench_close(&bench);
 }
 
+static void new_life_of_a_receiver_is_another_receiver(void **state)
+{
+    (void)state;
+    bench_open_send(&bench, NULL);
+    bench_send_open(&bench, 1, 1);
+    bench_ask(&bench, 6, 1, 5);
+    bench_window(&bench, 1, true);
+    bench_send_peer(&bench, SEND_PEER_UP, 6, 77); /* its write still runs */
+    bench_forget(&bench);
+    bench_ask(&bench, 6, 1, 5);
+    bench_expect(&bench, "to 6 REPORT rid 1 tag 5 slice 0 last FAILED E_PEER_LOST\n");
+    bench_cancel_message(&bench, 6, 1, 5, MSG_CANCEL_USER);
+    bench_expect(&bench, "to 6 QUIESCED rid 1 tag 5 id 1\n");
+    bench.epoch[6] = BENCH_EPOCH(6); /* the old life is not heard any more */
+    bench_cancel_message(&bench, 6, 1, 5, MSG_CANCEL_USER);
+    bench_expect(&bench, "");
+    bench_task(&bench, SEND_TASK_ENDED, 0, 1, KVF_E_PEER_LOST);
+    bench_expect(&bench, "vote rid 1 DOOMED_FAILED+DRAINED FAILED E_PEER_LOST culprit 6\n");
+    bench_close(&bench);
+}
+
+static void report_that_waits_goes_with_its_lost_receiver(void **state)
+{
+    (void)state;
+    open_half_served();
+    bench_ask(&bench, 4, 9, 8);
+    bench_ask(&bench, 6, 9, 9);
+    bench.out_max = 1;
+    bench.hold = true;
+    bench_cancel_message(&bench, 6, 9, 9, MSG_CANCEL_USER); /* two answers, one waits */
+    bench_task(&bench, SEND_TASK_ENDED, 1, 1, KVF_OK);
+    bench.hold = false;
+    bench_forget(&bench);
+    bench_send_peer(&bench, SEND_PEER_LOST, 5, 0);
+    bench_expect(&bench, "vote rid 1 DONE+DRAINED OK OK bytes 200\n");
+    release(SESSION_DECIDED_OK, KVF_OK);
+    bench_close(&bench);
+}
+
+static void other_prompt_length_is_refused_before_and_after_the_session_opens(void **state)
+{
+    static const uint32_t slots[] = {1};
+    static const struct kvf_block_list lists[] = {{0, 1, slots}};
+    struct send_event event = {.kind = SEND_OPEN,
+                               .u.open = {.rid = 1,
+                                          .prompt_tokens = BENCH_TOKENS + 1,
+                                          .group = 0,
+                                          .list_count = 1,
+                                          .lists = lists}};
+
+    (void)state;
+    bench_open_send(&bench, NULL);
+    bench_send(&bench, event);
+    bench_ask(&bench, 4, 1, 5);
+    bench_expect(&bench, "to 4 REPORT rid 1 tag 5 slice 0 last FAILED E_PROTOCOL\n"
+                         "vote rid 1 DOOMED_FAILED+DRAINED FAILED E_PROTOCOL culprit 4\n");
+    bench_ask(&bench, 4, 2, 6);
+    event.u.open.rid = 2;
+    bench_send(&bench, event);
+    bench_expect(&bench, "to 4 REPORT rid 2 tag 6 slice 0 last FAILED E_PROTOCOL\n"
+                         "vote rid 2 DOOMED_FAILED+DRAINED FAILED E_PROTOCOL\n");
+    bench_close(&bench);
+}
+
 static void unasked_request_fails_t_after_its_last_window(void **state)
 {
     (void)state;
@@ -780,6 +844,9 @@ int main(void)
         cmocka_unit_test(lost_receiver_fails_the_request_and_is_told_nothing),
         cmocka_unit_test(receiver_lost_before_it_asked_fails_the_request),
         cmocka_unit_test(rank_that_was_only_stopped_gets_its_final_after_it_returns),
+        cmocka_unit_test(new_life_of_a_receiver_is_another_receiver),
+        cmocka_unit_test(report_that_waits_goes_with_its_lost_receiver),
+        cmocka_unit_test(other_prompt_length_is_refused_before_and_after_the_session_opens),
         cmocka_unit_test(unasked_request_fails_t_after_its_last_window),
         cmocka_unit_test(request_fails_t_after_its_first_write_began),
         cmocka_unit_test(running_write_is_warned_of_every_t_and_nothing_ends),
