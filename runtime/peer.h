@@ -58,6 +58,12 @@ struct peer {
     int pidfd;          /* -1 = none */
     const char *losing; /* why it will be lost at the end of this pass; NULL = it will not */
     bool lost;
+    enum {
+        PEER_ENDPOINT_OPEN,
+        PEER_ENDPOINT_UNWANTED, /* lost: to be closed by force */
+        PEER_ENDPOINT_CLOSING,
+        PEER_ENDPOINT_CLOSED,
+    } endpoint;
     bool gone;           /* proven: its process has ended, or it said goodbye without access */
     uint64_t heard_ns;   /* awake */
     uint64_t spoke_ns;   /* awake */

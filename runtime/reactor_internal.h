@@ -33,7 +33,7 @@ enum reactor_token {
     TOKEN_PUT = 2,   /* + task */
     TOKEN_FLUSH = 3, /* + task */
     TOKEN_WARM = 4,
-    TOKEN_CLOSE = 5,
+    TOKEN_CLOSE = 5, /* + peer */
 };
 #define REACTOR_TOKEN(kind) ((transport_token)(kind) << 56)
 #define REACTOR_TOKEN_KIND(token) ((unsigned)((token) >> 56))
@@ -193,7 +193,5 @@ bool tasks_pump(struct reactor *reactor);
 bool tasks_ready(const struct reactor *reactor);
 void task_put_done(struct reactor *reactor, uint32_t index, enum kvf_status status);
 void task_flush_done(struct reactor *reactor, uint32_t index, enum kvf_status status);
-/* The peer's process has ended: nothing of ours can reach its pages any more. */
-void tasks_proof(struct reactor *reactor, const struct peer *peer);
 
 #endif /* KVF_REACTOR_INTERNAL_H */

@@ -105,13 +105,17 @@ bool reactor_disconnect(struct reactor *reactor, uint64_t deadline_ns)
         struct peer *peer = &peers->list[p];
         enum kvf_status status;
 
+        if (peer->endpoint == PEER_ENDPOINT_CLOSING)
+            reactor->close_pending++;
+        if (peer->endpoint == PEER_ENDPOINT_CLOSING || peer->endpoint == PEER_ENDPOINT_CLOSED)
+            continue;
         for (uint32_t pool = 0; pool < peer->pool_count && peer->remotes != NULL; pool++) {
             transport->remote_release(transport->self, peer->remotes[pool]);
             peer->remotes[pool] = NULL;
         }
         do {
             status = transport->disconnect(transport->self, peer->world_rank, peer->lost,
-                                           REACTOR_TOKEN(TOKEN_CLOSE));
+                                           REACTOR_TOKEN(TOKEN_CLOSE) + p);
             transport->poll(transport->self);
         } while (status == KVF_BUSY && clock_now_ns() < deadline_ns);
         if (status == KVF_AGAIN)

@@ -150,8 +150,35 @@ static void peer_proof(struct reactor *reactor, struct peer *peer)
     peer->gone = true;
     if (reactor->recv != NULL)
         peer_tell(reactor, peer, SEND_POLL, RECV_PEER_PROOF);
+}
+
+/*
+ * A far writer that is lost may have bytes on the wire: this rank's own endpoint is closed by
+ * force, and once that is over nothing of the writer lands here any more (docs/protocol.md, 2.1). A
+ * near one proves it by the end of its process.
+ */
+static void peer_close_lost(struct reactor *reactor, struct peer *peer)
+{
+    struct transport *transport = reactor->transport;
+    uint32_t index = (uint32_t)(peer - reactor->kvf->peers.list);
+    enum kvf_status status = transport->disconnect(transport->self, peer->world_rank, true,
+                                                   REACTOR_TOKEN(TOKEN_CLOSE) + index);
+
+    if (status == KVF_AGAIN)
+        peer->endpoint = PEER_ENDPOINT_CLOSING;
+    else if (status != KVF_BUSY)
+        peer->endpoint = PEER_ENDPOINT_CLOSED;
+}
+
+static void peer_closed(struct reactor *reactor, uint32_t index)
+{
+    struct peer *peer = &reactor->kvf->peers.list[index];
+
+    peer->endpoint = PEER_ENDPOINT_CLOSED;
+    if (reactor->closing)
+        reactor->close_pending--;
     else
-        tasks_proof(reactor, peer);
+        peer_proof(reactor, peer);
 }
 
 static void peer_lose(struct reactor *reactor, struct peer *peer, const char *why)
@@ -164,6 +191,10 @@ static void peer_lose(struct reactor *reactor, struct peer *peer, const char *wh
     if (log_once(&peer->once, PEER_ONCE_LOST))
         log_warn(&reactor->kvf->logger, "W30", "peer %s lost: %s", peer->name, why);
     peer_tell(reactor, peer, SEND_PEER_LOST, RECV_PEER_LOST);
+    if (reactor->recv != NULL && !peer->near) {
+        peer->endpoint = PEER_ENDPOINT_UNWANTED; /* BUSY: tried again by peers_check() */
+        peer_close_lost(reactor, peer);
+    }
 }
 
 void peers_lose_noted(struct reactor *reactor)
@@ -217,8 +248,6 @@ static void peer_said_bye(struct reactor *reactor, struct peer *peer, bool no_ac
     }
     peer->gone = true;
     peer_tell(reactor, peer, SEND_PEER_CLOSED, RECV_PEER_CLOSED);
-    if (reactor->send != NULL)
-        tasks_proof(reactor, peer);
 }
 
 static void peer_unexpected(struct reactor *reactor, struct peer *peer, const struct msg *msg)
@@ -352,7 +381,7 @@ static void sink_done(void *self, transport_token token, enum kvf_status status)
         reactor->warm_pending--;
         break;
     case TOKEN_CLOSE:
-        reactor->close_pending--;
+        peer_closed(reactor, REACTOR_TOKEN_INDEX(token));
         break;
     }
 }
@@ -447,6 +476,8 @@ bool peers_check(struct reactor *reactor)
             peer_note_loss(reactor, peer, channel_cause_text(lost));
         if (reactor->had_work && peer_speaks(peer))
             peer_heartbeat(reactor, peer);
+        if (peer->endpoint == PEER_ENDPOINT_UNWANTED)
+            peer_close_lost(reactor, peer);
     }
     return true;
 }

@@ -142,19 +142,6 @@ static void task_doubt(struct reactor *reactor, struct reactor_task *task)
     send_glue_step(reactor, &event);
 }
 
-void tasks_proof(struct reactor *reactor, const struct peer *peer)
-{
-    struct list *node = list_first(&reactor->active);
-
-    while (node != NULL) {
-        struct reactor_task *task = list_object(node, struct reactor_task, link);
-
-        node = list_after(&reactor->active, node);
-        if (task->peer == peer && task->state == TASK_DOUBT)
-            task_end(reactor, task, task->failed);
-    }
-}
-
 /* ---- planning ------------------------------------------------------------------------------- */
 
 static void task_request(const struct reactor_task *task, struct plan_request *request_out,
@@ -488,8 +475,13 @@ static bool task_move(struct reactor *reactor, struct reactor_task *task, uint64
     case TASK_UNUSED:
     case TASK_WAITING:
     case TASK_WORKER:
-    case TASK_DOUBT:
         return worked;
+    case TASK_DOUBT:
+        /* Nothing of it is under way here, and nobody is left who could be told more. */
+        if ((!task->peer->lost && !task->peer->gone) || task->inflight > 0 || task->flushing)
+            return worked;
+        task_end(reactor, task, task->failed);
+        return true;
     case TASK_COPY:
         if (*budget_bytes == 0)
             return worked;

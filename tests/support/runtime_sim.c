@@ -349,13 +349,25 @@ void sim_close(struct sim *sim, uint32_t deadline_ms)
     sim_all(sim, sim_rank_close);
 }
 
+void sim_close_one(struct sim *sim, uint32_t index)
+{
+    sim->ranks[index].kvf->settings.finalize_step_ms = 1;
+    sim->turns->threaded = true; /* polls move time; no other rank runs */
+    memset(sim->turns->running, 0, sizeof(sim->turns->running));
+    sim->turns->running[index] = true;
+    sim->turns->turn = index;
+    sim->ranks[index].status = kvf_close(sim->ranks[index].kvf, 0);
+    sim->turns->threaded = false;
+    memset(sim->turns->given, 0, sizeof(sim->turns->given));
+}
+
 void sim_step(struct sim *sim)
 {
     fake_net_step(sim->net);
     for (uint32_t r = 0; r < sim->count; r++) {
         struct sim_rank *rank = &sim->ranks[r];
 
-        if (rank->kvf == NULL)
+        if (rank->kvf == NULL || rank->deaf)
             continue;
         kvf_progress(rank->kvf);
         if (rank->event_count + 16 < 256)

@@ -33,7 +33,7 @@ struct sim_rank {
     enum kvf_status status; /* of the last sim_all() */
     struct kvf_event events[256];
     uint32_t event_count;
-    void *close_self;
+    bool deaf; /* not stepped: dead or stopped */
 };
 
 struct sim {
@@ -57,6 +57,9 @@ void sim_all(struct sim *sim, enum kvf_status (*call)(struct sim_rank *rank));
 bool sim_open(struct sim *sim);
 /* Closes all. */
 void sim_close(struct sim *sim, uint32_t deadline_ms);
+
+/* Closes one rank whose peers are dead: it waits for none of them. */
+void sim_close_one(struct sim *sim, uint32_t index);
 
 /* One step of time, and a step and a sweep of each rank; events are kept in ranks[].events. */
 void sim_step(struct sim *sim);

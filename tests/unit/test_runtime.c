@@ -227,6 +227,43 @@ static void cancel_at_any_step_ends_on_all_ranks(void **state)
         }
 }
 
+/* Dead ranks are never closed; a leak checker finds them here. */
+static struct kvf *dead_ranks[128];
+static uint32_t dead_rank_count;
+
+/* The dead rank is far: its peers learn of it by their endpoints alone. */
+static void killed_far_rank_ends_the_request_at_any_step(void **state)
+{
+    (void)state;
+    for (uint32_t at = 0; at < 60; at++)
+        for (uint32_t dead = 0; dead < 2; dead++) {
+            const struct tiny_request request = {.rid = 5, .prompt_tokens = 60};
+            struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+            uint32_t other = 1 - dead;
+            const struct kvf_event *event;
+
+            sim->log = quiet;
+            sim->ranks[1].host = 1;
+            assert_true(sim_open(sim));
+            open_all(sim, &request, true);
+            for (uint32_t s = 0; s < at; s++)
+                sim_step(sim);
+            fake_net_kill(sim->net, dead);
+            sim->ranks[dead].deaf = true;
+            dead_ranks[dead_rank_count++] = sim->ranks[dead].kvf;
+            if (!sim_until(sim, other, 5, KVF_EVENT_RELEASED, STEPS)) {
+                kvf_dump(sim->ranks[other].kvf, stderr);
+                fail_msg("rank %u dead at step %u: rank %u does not release", dead, at, other);
+            }
+            event = sim_event(sim, other, 5, KVF_EVENT_FAILED);
+            assert_true(event == NULL || event->status == KVF_E_PEER_LOST ||
+                        (other == 0 && event->status == KVF_E_TRANSFER)); /* its puts failed */
+            assert_int_equal(fake_net_counts(sim->net).late_writes, 0);
+            sim_close_one(sim, other);
+            sim_free(sim);
+        }
+}
+
 static void close_ends_live_requests(void **state)
 {
     const struct tiny_request request = {.rid = 5, .prompt_tokens = 30};
@@ -315,6 +352,7 @@ int main(void)
         cmocka_unit_test(incompatible_peer_is_refused_by_code),
         cmocka_unit_test(no_path_fails_the_request_by_name),
         cmocka_unit_test(cancel_at_any_step_ends_on_all_ranks),
+        cmocka_unit_test(killed_far_rank_ends_the_request_at_any_step),
         cmocka_unit_test(close_ends_live_requests),
         cmocka_unit_test(failed_open_steps_fail_alike_everywhere),
         cmocka_unit_test(many_seeds_with_windows_of_work),
