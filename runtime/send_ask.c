@@ -57,7 +57,7 @@ static void admit(struct send_side *side, struct send_session *session,
         end.code = send_live_missing_receiver(side, session, &end.culprit);
     }
     if (code == KVF_OK && !send_live_expects(side, session, rank)) {
-        side->counts.wrong_peer++;
+        send_wrong_peer(side, data->rid, rank);
         code = KVF_E_PROTOCOL;
     }
     if (code == KVF_OK && data->prompt_tokens != session->prompt_tokens)
@@ -168,7 +168,7 @@ static void cancel_under_way(struct send_side *side, struct send_session *sessio
         return;
     }
     if (session->group != SESSION_GROUP_UNKNOWN && !send_live_expects(side, session, rank)) {
-        side->counts.wrong_peer++; /* not one of this request's receivers */
+        send_wrong_peer(side, cancel->rid, rank); /* not one of this request's receivers */
         send_result_quiesced(side, rank, cancel);
         return;
     }

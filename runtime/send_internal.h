@@ -279,6 +279,9 @@ void send_log(struct send_side *side, const struct session_log *entry, uint32_t 
 void send_log_request(struct send_side *side, const struct session_note *note,
                       const struct send_record *record, enum kvf_status code, uint32_t rank);
 
+/* Counts a message of a rank that has no say in the request; W08. */
+void send_wrong_peer(struct send_side *side, uint64_t rid, uint32_t rank);
+
 /* ---- send_record.c ----------------------------------------------------------------------- */
 
 struct send_record *send_record_find(const struct send_side *side, uint64_t rid);

@@ -418,7 +418,7 @@ void send_record_cancel_session(struct send_side *side, const struct send_event 
     if (cancel->receiver_instance != msg->header.source_instance ||
         cancel->receiver_rank != msg->header.source_rank ||
         cancel->receiver_epoch != msg->header.epoch) {
-        side->counts.wrong_peer++;
+        send_wrong_peer(side, cancel->rid, rank);
         return;
     }
     if (record == NULL) {

@@ -256,6 +256,21 @@ void send_log_request(struct send_side *side, const struct session_note *note,
     send_log(side, &entry, rank);
 }
 
+void send_wrong_peer(struct send_side *side, uint64_t rid, uint32_t rank)
+{
+    struct send_peer *peer = &side->peers[rank];
+    struct session_log entry = {.level = KVF_LOG_WARN,
+                                .event = "W08",
+                                .text = "message of a rank that has no say in the request",
+                                .rid = rid};
+
+    side->counts.wrong_peer++;
+    if (peer->wrong_log_ns != 0 && side->now_ns - peer->wrong_log_ns < SEND_WRONG_PEER_LOG_NS)
+        return;
+    peer->wrong_log_ns = side->now_ns;
+    send_log(side, &entry, rank);
+}
+
 /* One log line; false: none is kept. */
 static bool give_log(struct send_side *side, struct send_action *action_out)
 {
