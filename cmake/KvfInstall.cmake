@@ -18,6 +18,7 @@ install(TARGETS kvferry kvferry-cli
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/runtime/include/kvferry"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/launch/models" "${PROJECT_SOURCE_DIR}/launch/topologies"
+        "${PROJECT_SOURCE_DIR}/launch/settings"
     DESTINATION "${CMAKE_INSTALL_DATADIR}/kvferry" FILES_MATCHING PATTERN "*.yaml")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md"
     DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -9,9 +9,11 @@
 
 int command_run(int argc, char **argv);
 int command_bench(int argc, char **argv);
+int command_plan(int argc, char **argv);
 
 /* Prints the options of `kvferry run`. */
 void command_run_help(void);
 void command_bench_help(void);
+void command_plan_help(void);
 
 #endif /* LAUNCH_COMMANDS_H */

@@ -13,6 +13,7 @@
 enum command {
     COMMAND_RUN,
     COMMAND_BENCH,
+    COMMAND_PLAN,
     COMMAND_HELP,
     COMMAND_VERSION,
     COMMAND_LATER, /* named in the plan of the project, not in this release */
@@ -27,9 +28,9 @@ struct command_row {
 static const struct command_row commands[] = {
     {"run", COMMAND_RUN, "replay a request trace through a topology, every byte checked"},
     {"bench", COMMAND_BENCH, "measure: bench plan, bench copy"},
+    {"plan", COMMAND_PLAN, "who sends what to whom for one request, and why; moves nothing"},
     {"help", COMMAND_HELP, "this text, or `kvferry help COMMAND`"},
     {"version", COMMAND_VERSION, "version of the program and the library"},
-    {"plan", COMMAND_LATER, "not in this release"},
     {"doctor", COMMAND_LATER, "not in this release"},
     {"matrix", COMMAND_LATER, "not in this release"},
 };
@@ -88,6 +89,9 @@ static int help(int argc, char **argv)
     case COMMAND_BENCH:
         command_bench_help();
         break;
+    case COMMAND_PLAN:
+        command_plan_help();
+        break;
     case COMMAND_HELP:
     case COMMAND_VERSION:
         help_all();
@@ -124,6 +128,8 @@ int main(int argc, char **argv)
         return command_run(argc - 2, argv + 2);
     case COMMAND_BENCH:
         return command_bench(argc - 2, argv + 2);
+    case COMMAND_PLAN:
+        return command_plan(argc - 2, argv + 2);
     case COMMAND_HELP:
         return help(argc - 2, argv + 2);
     case COMMAND_VERSION:
