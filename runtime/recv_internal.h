@@ -179,6 +179,8 @@ void recv_log_request(struct recv_side *side, const struct session_note *note,
 /* ---- recv_live.c ---------------------------------------------------------------------------- */
 
 struct recv_session *recv_live_find(const struct recv_side *side, uint64_t rid);
+/* store_moved_fn: block lists point into their runs. `self` is the side. */
+void recv_live_run_moved(void *self, uint32_t owner, uint32_t *run);
 enum kvf_status recv_live_open(struct recv_side *side, const struct recv_event *event,
                                uint32_t *tag_out);
 enum kvf_status recv_live_cancel(struct recv_side *side, uint64_t rid, enum kvf_status code);

@@ -308,6 +308,21 @@ static void add_writers(struct recv_side *side, struct recv_session *session,
         session->expected_group = event->u.open.writers[0].group;
 }
 
+/* Owner of the run of the session that is opened next. */
+static uint32_t next_owner(const struct recv_side *side)
+{
+    return (uint32_t)(list_object(list_first(&side->free_sessions), struct recv_session, node) -
+                      side->sessions);
+}
+
+void recv_live_run_moved(void *self, uint32_t owner, uint32_t *run)
+{
+    struct recv_session *session = &((struct recv_side *)self)->sessions[owner];
+
+    session->run = run;
+    session_lists_moved(session->lists, session->list_count, run);
+}
+
 enum kvf_status recv_live_open(struct recv_side *side, const struct recv_event *event,
                                uint32_t *tag_out)
 {
@@ -319,7 +334,7 @@ enum kvf_status recv_live_open(struct recv_side *side, const struct recv_event *
     uint32_t *run;
 
     if (status == KVF_OK)
-        status = store_take(side->store, (uint32_t)blocks, &run);
+        status = store_take_for(side->store, (uint32_t)blocks, next_owner(side), &run);
     if (status != KVF_OK)
         return status;
     session = list_object(list_pop(&side->free_sessions), struct recv_session, node);

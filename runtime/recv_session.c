@@ -37,8 +37,11 @@ static bool take_memory(struct recv_side *side)
     if (side->peers == NULL || side->requests == NULL || side->sessions == NULL ||
         side->writers == NULL || side->slices == NULL || side->lists == NULL || side->logs == NULL)
         return false;
-    return rid_map_open(heap, requests, &side->map) == KVF_OK &&
-           store_open(heap, params->blocks_max, params->requests_max, &side->store) == KVF_OK;
+    if (rid_map_open(heap, requests, &side->map) != KVF_OK ||
+        store_open(heap, params->blocks_max, params->requests_max, &side->store) != KVF_OK)
+        return false;
+    store_may_move(side->store, recv_live_run_moved, side);
+    return true;
 }
 
 static void due_init(struct recv_due *due, enum recv_due_kind kind)

@@ -1,5 +1,13 @@
-/* session.c - names of what the two session machines share. */
+/* session.c - what the two session machines share. */
 #include "session.h"
+
+void session_lists_moved(struct kvf_block_list *lists, uint32_t count, const uint32_t *run)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        lists[i].slots = run;
+        run += lists[i].count;
+    }
+}
 
 const char *session_vote_name(unsigned vote)
 {

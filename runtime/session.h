@@ -100,6 +100,9 @@ struct session_self {
 
 #define SESSION_GROUP_UNKNOWN UINT32_MAX
 
+/* The slots of all lists, which lie one after the other, lie at `run` now. */
+void session_lists_moved(struct kvf_block_list *lists, uint32_t count, const uint32_t *run);
+
 /* Short constant names: "FAILED", "DOOMED_PEER", "DONE+DRAINED". */
 const char *session_vote_name(unsigned vote);
 const char *session_outcome_name(enum session_outcome outcome);

@@ -2,15 +2,18 @@
  * store.c - runs of u32 in one array: segregated fit with boundary tags.
  *
  * The array is tiled by runs, measured in granules of 4 words. Word 0 of a run is its length in
- * granules, shifted, with the taken bit; word 1 the length of the run before it (0 = first). The
- * user's words follow; a free run has its links there. Nothing here may log.
+ * granules, shifted, with the taken bit; word 1 the length of the run before it (0 = first); word 2
+ * the owner. The user's words follow; a free run has its links there. Nothing here may log.
  */
 #include "store.h"
+
+#include <string.h>
 
 #include "check.h"
 
 #define GRANULE_WORDS 4u
-#define HEADER_WORDS 2u
+#define OWNER_WORD 2u
+#define HEADER_WORDS 3u
 #define NO_RUN UINT32_MAX
 #define SPLIT_BITS 3u /* classes of one power of two: 8 */
 #define SPLITS (1u << SPLIT_BITS)
@@ -24,6 +27,8 @@ struct store {
     uint32_t power_map; /* bit p: a class of power p has a run */
     uint8_t split_map[POWERS];
     uint32_t first[POWERS][SPLITS]; /* granule of the first free run */
+    store_moved_fn moved;           /* NULL: runs stay where they are */
+    void *moved_self;
 };
 
 struct size_class {
@@ -105,6 +110,28 @@ static void unlink_run(struct store *store, uint32_t granule)
     }
 }
 
+static void forget_free_runs(struct store *store)
+{
+    store->power_map = 0;
+    memset(store->split_map, 0, sizeof(store->split_map));
+    for (uint32_t power = 0; power < POWERS; power++)
+        for (uint32_t split = 0; split < SPLITS; split++)
+            store->first[power][split] = NO_RUN;
+}
+
+/*
+ * Enough for all runs within the ceilings: a run of c words has at most (c + 6) / 4 granules.
+ */
+static uint64_t store_granules(uint64_t words_max, uint64_t runs_max)
+{
+    return (words_max + words_max / 8) / GRANULE_WORDS + runs_max * 2 + 1;
+}
+
+uint64_t store_bytes(uint64_t words_max, uint64_t runs_max)
+{
+    return store_granules(words_max, runs_max) * GRANULE_WORDS * sizeof(uint32_t);
+}
+
 enum kvf_status store_open(const struct kvf_heap *heap, uint32_t words_max, uint32_t runs_max,
                            struct store **store_out)
 {
@@ -113,7 +140,7 @@ enum kvf_status store_open(const struct kvf_heap *heap, uint32_t words_max, uint
 
     if (words_max == 0 || words_max > STORE_WORDS_MAX || runs_max == 0 || runs_max > STORE_RUNS_MAX)
         return KVF_E_INVAL;
-    granules = ((uint64_t)words_max + words_max / 8) / GRANULE_WORDS + (uint64_t)runs_max * 2 + 1;
+    granules = store_granules(words_max, runs_max);
     store = kvf_alloc(heap, 1, sizeof(*store));
     if (store == NULL)
         return KVF_E_NOMEM;
@@ -124,9 +151,7 @@ enum kvf_status store_open(const struct kvf_heap *heap, uint32_t words_max, uint
     }
     store->heap = heap;
     store->granules = (uint32_t)granules;
-    for (uint32_t power = 0; power < POWERS; power++)
-        for (uint32_t split = 0; split < SPLITS; split++)
-            store->first[power][split] = NO_RUN;
+    forget_free_runs(store);
     run_set(store, 0, store->granules, false);
     link_run(store, 0);
     *store_out = store;
@@ -164,7 +189,51 @@ static uint32_t find_run(const struct store *store, uint32_t granules)
     return store->first[size.power][(uint32_t)__builtin_ctz(store->split_map[size.power])];
 }
 
+void store_may_move(struct store *store, store_moved_fn moved, void *self)
+{
+    store->moved = moved;
+    store->moved_self = self;
+}
+
+/* All runs move to the front; one free run is left behind them. */
+static void pack(struct store *store)
+{
+    uint32_t from = 0;
+    uint32_t to = 0;
+    uint32_t before = 0;
+
+    forget_free_runs(store);
+    while (from < store->granules) {
+        const uint32_t *run = run_at(store, from);
+        uint32_t granules = run_granules(run);
+
+        if (run_taken(run)) {
+            uint32_t *at = run_at(store, to);
+
+            if (from != to) {
+                memmove(at, run, (size_t)granules * GRANULE_WORDS * sizeof(*at));
+                store->moved(store->moved_self, at[OWNER_WORD], at + HEADER_WORDS);
+            }
+            at[1] = before;
+            before = granules;
+            to += granules;
+        }
+        from += granules;
+    }
+    if (to == store->granules)
+        return;
+    run_at(store, to)[1] = before;
+    run_set(store, to, store->granules - to, false);
+    link_run(store, to);
+}
+
 enum kvf_status store_take(struct store *store, uint32_t count, uint32_t **run_out)
+{
+    return store_take_for(store, count, 0, run_out);
+}
+
+enum kvf_status store_take_for(struct store *store, uint32_t count, uint32_t owner,
+                               uint32_t **run_out)
 {
     uint64_t wanted = ((uint64_t)count + HEADER_WORDS + GRANULE_WORDS - 1) / GRANULE_WORDS;
     uint32_t granules;
@@ -179,6 +248,11 @@ enum kvf_status store_take(struct store *store, uint32_t count, uint32_t **run_o
         return KVF_E_TOO_LARGE;
     granules = (uint32_t)wanted;
     granule = find_run(store, granules);
+    if (granule == NO_RUN && store->moved != NULL &&
+        granules <= store->granules - store->used_granules) {
+        pack(store);
+        granule = find_run(store, granules);
+    }
     if (granule == NO_RUN)
         return KVF_BUSY;
     unlink_run(store, granule);
@@ -189,6 +263,7 @@ enum kvf_status store_take(struct store *store, uint32_t count, uint32_t **run_o
         link_run(store, granule + granules);
     }
     store->used_granules += granules;
+    run_at(store, granule)[OWNER_WORD] = owner;
     *run_out = run_at(store, granule) + HEADER_WORDS;
     return KVF_OK;
 }

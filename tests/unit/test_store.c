@@ -130,6 +130,58 @@ static void store_keeps_runs_apart_under_random_use(void **state)
     store_close(store);
 }
 
+static void run_has_moved(void *self, uint32_t owner, uint32_t *words)
+{
+    struct run *run = (struct run *)self + owner;
+
+    assert_non_null(run->words);
+    run->words = words;
+    check_fill(run);
+}
+
+/* Runs of all lengths come and go; what the ceilings allow is had each time. */
+static void store_that_may_move_runs_is_never_busy_within_its_ceilings(void **state)
+{
+    enum { WORDS = 3000 };
+    struct test_random random = test_random_make(test_seed());
+    struct run runs[RUNS_MAX] = {{0}};
+    uint32_t words = 0;
+    struct store *store;
+
+    (void)state;
+    assert_int_equal(store_open(kvf_heap_system(), WORDS, RUNS_MAX, &store), KVF_OK);
+    store_may_move(store, run_has_moved, runs);
+    for (uint32_t step = 0; step < 50000; step++) {
+        uint32_t owner = (uint32_t)test_random_below(&random, RUNS_MAX);
+        struct run *run = &runs[owner];
+
+        if (run->words != NULL) {
+            check_fill(run);
+            store_free(store, run->words);
+            run->words = NULL;
+            words -= run->count;
+            continue;
+        }
+        run->count =
+            1 + (uint32_t)test_random_below(&random, 1 + test_random_below(&random, WORDS));
+        if (words + run->count > WORDS)
+            run->count = WORDS - words;
+        assert_int_equal(store_take_for(store, run->count, owner, &run->words), KVF_OK);
+        words += run->count;
+        if (run->words != NULL)
+            fill(run, step);
+        store_check(store);
+    }
+    for (uint32_t i = 0; i < RUNS_MAX; i++)
+        if (runs[i].words != NULL) {
+            check_fill(&runs[i]);
+            store_free(store, runs[i].words);
+        }
+    assert_int_equal(store_used_words(store), 0);
+    store_check(store);
+    store_close(store);
+}
+
 static void free_twice(void *argument)
 {
     struct store *store;
@@ -244,6 +296,7 @@ int main(void)
         cmocka_unit_test(store_says_busy_when_full_and_recovers),
         cmocka_unit_test(store_gives_a_null_run_for_nothing),
         cmocka_unit_test(store_keeps_runs_apart_under_random_use),
+        cmocka_unit_test(store_that_may_move_runs_is_never_busy_within_its_ceilings),
         cmocka_unit_test(store_refuses_to_free_a_run_twice),
         cmocka_unit_test(map_finds_what_was_added_under_random_use),
         cmocka_unit_test(list_keeps_its_order_when_members_leave),
