@@ -125,6 +125,11 @@ static enum kvf_status admission_check(struct admission *admission, const struct
                      admission->params.blocks_max);
         return KVF_E_TOO_LARGE;
     }
+    if (ask->unique && blocks > admission->params.message_max) {
+        geo_text_set(text_out, "%llu blocks; one request may receive %u",
+                     (unsigned long long)blocks, admission->params.message_max);
+        return KVF_E_TOO_LARGE;
+    }
     *blocks_out = (uint32_t)blocks;
     return plan_check_lists(admission->params.record, ask->lists, ask->list_count,
                             ask->unique ? admission->bitmap : NULL, text_out);
@@ -179,7 +184,9 @@ static enum kvf_status admission_take_locked(struct admission *admission,
     status = admission_check(admission, ask, &blocks, text_out);
     if (status != KVF_OK)
         return status;
+    /* Exactly: the other side takes memory for what this rank may ask for at once. */
     if (list_empty(&admission->unused) ||
+        admission->live_blocks + blocks > admission->params.blocks_max ||
         (ask->capped && admission->capped_tokens > 0 && admission->params.tokens_max > 0 &&
          admission->capped_tokens + ask->prompt_tokens > admission->params.tokens_max))
         return KVF_BUSY;
@@ -188,6 +195,7 @@ static enum kvf_status admission_take_locked(struct admission *admission,
     if (status != KVF_OK)
         return status;
     request->blocks = blocks;
+    admission->live_blocks += blocks;
     list_remove(&request->link);
     admission_copy(admission, request, ask);
     if (request->capped)
@@ -216,6 +224,7 @@ static void admission_free(struct admission *admission, struct admission_request
         admission->retained_blocks -= request->blocks;
     if (request->capped)
         admission->capped_tokens -= request->prompt_tokens;
+    admission->live_blocks -= request->blocks;
     store_free(admission->store, request->slots);
     request->slots = NULL;
     list_push(&admission->unused, &request->link);

@@ -26,8 +26,9 @@ struct admission_params {
     const struct kvf_heap *heap;     /* borrows */
     const struct geo_record *record; /* borrows: this rank's */
     uint32_t requests_max;
-    uint32_t blocks_max;
-    uint32_t ended_max; /* ended requests that are remembered */
+    uint32_t blocks_max;  /* of all live requests together */
+    uint32_t message_max; /* blocks of one received request: what one message may name */
+    uint32_t ended_max;   /* ended requests that are remembered */
     uint64_t ended_ttl_ns;
     uint32_t aux_bytes;  /* of one request */
     uint64_t tokens_max; /* prompt tokens of capped requests at once; 0 = no cap */
@@ -77,6 +78,7 @@ struct admission {
     uint32_t ended_first, ended_count;
     struct rid_map *ended_map;
     uint64_t *bitmap; /* of plan_check_lists() */
+    uint64_t live_blocks;
     uint64_t retained_blocks;
     uint64_t capped_tokens;
 };

@@ -60,6 +60,9 @@ enum settings_group_loss { SETTINGS_GROUP_FAIL_STOP, SETTINGS_GROUP_REGROUP };
       "live requests of a rank; one more is BUSY") \
     X(U64, blocks_max, TOP, "262144", 1, 16777216, "blocks", INSTANCE, "", \
       "blocks in the lists of all live requests of a rank; beyond it BUSY") \
+    X(BYTES, asks_bytes_max, TOP, "4GiB", 1048576, 1099511627776, "bytes", INSTANCE, "", \
+      "context: most memory for what all receivers may ask at once, by their requests_max and " \
+      "blocks_max; beyond it publishing fails") \
     X(BYTES, early_bytes_max, TOP, "16MiB", 65536, 1073741824, "bytes", INSTANCE, "", \
       "memory for control messages that arrive before their turn, all peers together") \
     /* paths */ \

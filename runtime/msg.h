@@ -229,8 +229,9 @@ enum msg_hello_part {
     MSG_HELLO_ADDRESSES, /* worker addresses */
     MSG_HELLO_WINDOWS,   /* page windows and keys */
     MSG_HELLO_BOUNCE,    /* bounce block; absent = off */
+    MSG_HELLO_CEILINGS,  /* what the rank may ask for at once; absent = as much as the reader */
 };
-#define MSG_HELLO_PART_COUNT 4
+#define MSG_HELLO_PART_COUNT 5
 
 struct msg_bytes {
     const uint8_t *bytes; /* NULL = absent; borrows */

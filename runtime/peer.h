@@ -37,6 +37,8 @@ struct peer {
     uint64_t epoch; /* of the life that published */
     uint32_t pid;   /* near peers, 0 = unknown */
     bool near;
+    uint32_t requests_max; /* what it said that it may have live at once */
+    uint32_t blocks_max;
 
     /* What publishing found. */
     enum kvf_status verdict; /* KVF_OK, or why requests with it fail */
@@ -86,6 +88,18 @@ struct peer_routes {
     uint32_t finals;           /* reports that complete a receive */
 };
 
+/*
+ * What all peers together may ask of this rank at once, by their own ceilings. Each of them is
+ * admitted by its receiver before it is asked for, so that a context rank with room for it all
+ * never has to refuse one for want of room.
+ */
+struct peer_demand {
+    uint32_t askers;
+    uint64_t requests;
+    uint64_t blocks;
+    uint32_t blocks_largest; /* of one peer */
+};
+
 struct peers {
     uint32_t count;
     struct peer *list;
@@ -93,6 +107,7 @@ struct peers {
     uint32_t *of_rank; /* [rank_count] index, or PEER_NONE */
     uint32_t instance_count;
     struct peer_routes *routes; /* [instance_count]; group_count 0 = own side */
+    struct peer_demand demand;
     struct channel_store *early;
 };
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "msg.h"
 #include "reactor.h"
 #include "sweeper.h"
 
@@ -43,6 +44,7 @@ static enum kvf_status publish_admission(struct kvf *kvf)
         .record = kvf->record,
         .requests_max = (uint32_t)kvf->settings.requests_max,
         .blocks_max = (uint32_t)kvf->settings.blocks_max,
+        .message_max = MSG_BLOCKS_MAX,
         .ended_max = (uint32_t)kvf->settings.tombstones_max,
         .tokens_max = kvf->settings.max_tokens_in_buffer,
         .ended_ttl_ns = settings_info_ttl_ms(&kvf->settings) * CLOCK_NS_PER_MS,
@@ -98,7 +100,7 @@ static enum kvf_status publish_bring_up(struct kvf *kvf, const struct world_gath
     if (status == KVF_OK)
         status = sweeper_open(kvf, &kvf->sweeper);
     if (status == KVF_OK)
-        status = reactor_open(kvf, &kvf->reactor);
+        status = reactor_open(kvf, &kvf->reactor, text);
     status = context_agree(kvf, status, text->s);
     if (status != KVF_OK)
         return status;

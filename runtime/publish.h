@@ -31,6 +31,8 @@ enum kvf_status publish_encode(struct kvf *kvf, struct kvf_pool *const *pools,
 struct publish_peer {
     uint64_t epoch;
     uint32_t pid;
+    uint32_t requests_max;     /* live requests of it */
+    uint32_t blocks_max;       /* in all their lists */
     struct geo_record *record; /* gives: geo_record_close() */
     const uint8_t *address;
     uint32_t address_bytes;

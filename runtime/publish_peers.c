@@ -136,6 +136,8 @@ static enum kvf_status peer_judge(struct publish_told *told, struct peer *peer)
         peer->record = its->record; /* takes it over */
         its->record = NULL;
         peer->epoch = its->epoch;
+        peer->requests_max = its->requests_max;
+        peer->blocks_max = its->blocks_max;
         peer->verdict =
             geo_check_peer(sender, receiver, writer ? GEO_CONTEXT : GEO_GENERATION, &text);
         if (peer->verdict == KVF_OK) {
@@ -150,6 +152,23 @@ static enum kvf_status peer_judge(struct publish_told *told, struct peer *peer)
         log_warn(&kvf->logger, "W27", "%s does not fit this rank: %s: %s", peer->name,
                  kvf_status_text(peer->verdict), peer->verdict_text);
     return KVF_OK;
+}
+
+static void peers_sum(struct peers *peers)
+{
+    struct peer_demand *demand = &peers->demand;
+
+    for (uint32_t p = 0; p < peers->count; p++) {
+        const struct peer *peer = &peers->list[p];
+
+        if (peer->verdict != KVF_OK)
+            continue; /* it is answered with the verdict */
+        demand->askers++;
+        demand->requests += peer->requests_max;
+        demand->blocks += peer->blocks_max;
+        if (peer->blocks_max > demand->blocks_largest)
+            demand->blocks_largest = peer->blocks_max;
+    }
 }
 
 static enum kvf_status peers_fill(struct publish_told *told)
@@ -194,6 +213,7 @@ enum kvf_status publish_peers(struct kvf *kvf, const struct world_gathered *hell
             peers->of_rank[r] = PEER_NONE;
         }
         status = peers_fill(&told);
+        peers_sum(peers);
     }
     for (uint32_t r = 0; r < ranks && told.peers != NULL; r++)
         geo_record_close(told.peers[r].record);

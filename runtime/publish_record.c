@@ -131,6 +131,37 @@ static enum kvf_status publish_windows(struct kvf *kvf, struct kvf_pool *const *
     return writer.failed ? KVF_E_TOO_LARGE : KVF_OK;
 }
 
+#define CEILINGS_VERSION 1u
+#define CEILINGS_BYTES 12u
+
+/* Later versions append. */
+static void publish_ceilings(const struct kvf *kvf, uint8_t *bytes)
+{
+    struct wire_writer writer = wire_writer_make(bytes, CEILINGS_BYTES);
+
+    wire_put_u16(&writer, CEILINGS_VERSION);
+    wire_put_u16(&writer, 0);
+    wire_put_u32(&writer, (uint32_t)kvf->settings.requests_max);
+    wire_put_u32(&writer, (uint32_t)kvf->settings.blocks_max);
+}
+
+static enum kvf_status publish_read_ceilings(const struct kvf *kvf, const struct msg_bytes *part,
+                                             struct publish_peer *peer_out)
+{
+    struct wire_reader reader = wire_reader_make(part->bytes, part->len_bytes);
+    uint16_t version;
+
+    peer_out->requests_max = (uint32_t)kvf->settings.requests_max;
+    peer_out->blocks_max = (uint32_t)kvf->settings.blocks_max;
+    if (part->bytes == NULL)
+        return KVF_OK;
+    version = wire_get_u16(&reader);
+    (void)wire_get_u16(&reader);
+    peer_out->requests_max = wire_get_u32(&reader);
+    peer_out->blocks_max = wire_get_u32(&reader);
+    return reader.failed || version == 0 ? KVF_E_DECODE : KVF_OK;
+}
+
 static enum kvf_status publish_fill(struct kvf *kvf, struct kvf_pool *const *pools,
                                     struct publish_parts *parts)
 {
@@ -144,9 +175,12 @@ static enum kvf_status publish_fill(struct kvf *kvf, struct kvf_pool *const *poo
     parts->bytes[MSG_HELLO_GEOMETRY] = kvf_alloc(heap, geometry_max, 1);
     parts->bytes[MSG_HELLO_ADDRESSES] = kvf_alloc(heap, TRANSPORT_ADDRESS_BYTES_MAX, 1);
     parts->bytes[MSG_HELLO_WINDOWS] = kvf_alloc(heap, windows_max, 1);
+    parts->bytes[MSG_HELLO_CEILINGS] = kvf_alloc(heap, CEILINGS_BYTES, 1);
     if (parts->bytes[MSG_HELLO_GEOMETRY] == NULL || parts->bytes[MSG_HELLO_ADDRESSES] == NULL ||
-        parts->bytes[MSG_HELLO_WINDOWS] == NULL)
+        parts->bytes[MSG_HELLO_WINDOWS] == NULL || parts->bytes[MSG_HELLO_CEILINGS] == NULL)
         return KVF_E_NOMEM;
+    publish_ceilings(kvf, parts->bytes[MSG_HELLO_CEILINGS]);
+    parts->len[MSG_HELLO_CEILINGS] = CEILINGS_BYTES;
     status = geo_record_encode(kvf->record, parts->bytes[MSG_HELLO_GEOMETRY], geometry_max,
                                &parts->len[MSG_HELLO_GEOMETRY]);
     if (status == KVF_OK)
@@ -249,6 +283,11 @@ enum kvf_status publish_decode(struct kvf *kvf, uint32_t world_rank, const uint8
     peer_out->address_bytes = parts[MSG_HELLO_ADDRESSES].len_bytes;
     peer_out->windows = parts[MSG_HELLO_WINDOWS].bytes;
     peer_out->windows_bytes = parts[MSG_HELLO_WINDOWS].len_bytes;
+    status = publish_read_ceilings(kvf, &parts[MSG_HELLO_CEILINGS], peer_out);
+    if (status != KVF_OK) {
+        geo_text_set(text_out, "record of world rank %u: its ceilings cannot be read", world_rank);
+        return status;
+    }
     return geo_record_decode(&kvf->heap.table, parts[MSG_HELLO_GEOMETRY].bytes,
                              parts[MSG_HELLO_GEOMETRY].len_bytes, &peer_out->record, text_out);
 }

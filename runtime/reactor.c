@@ -18,16 +18,22 @@
 static enum kvf_status reactor_open_outbox(struct reactor *reactor)
 {
     const struct kvf_settings *settings = &reactor->kvf->settings;
+    const struct peer_demand *demand = &reactor->kvf->peers.demand;
     uint64_t words = settings->blocks_max * 2 + (1u << 20);
-    const struct outbox_params params = {
+    uint64_t messages = settings->requests_max * 16 + 4096;
+    struct outbox_params params = {
         .heap = &reactor->kvf->heap.table,
         .transport = reactor->transport,
         .metrics = &reactor->kvf->metrics,
         .token_base = REACTOR_TOKEN(TOKEN_SEND),
-        .messages_max = (uint32_t)settings->requests_max * 16 + 4096,
         .words_max = words > STORE_WORDS_MAX ? STORE_WORDS_MAX : (uint32_t)words,
     };
 
+    messages += reactor->kvf->place.side == KVF_CONTEXT
+                    ? demand->requests * 4 /* answers */
+                    : settings->requests_max * recv_glue_writers_max(reactor) * 2;
+    params.messages_max =
+        messages > REACTOR_MESSAGES_MAX ? REACTOR_MESSAGES_MAX : (uint32_t)messages;
     return outbox_open(&params, &reactor->outbox);
 }
 
@@ -70,7 +76,8 @@ static void reactor_introduce(struct reactor *reactor)
     }
 }
 
-enum kvf_status reactor_open(struct kvf *kvf, struct reactor **reactor_out)
+enum kvf_status reactor_open(struct kvf *kvf, struct reactor **reactor_out,
+                             struct geo_text *text_out)
 {
     struct reactor *reactor = kvf_alloc(&kvf->heap.table, 1, sizeof(*reactor));
     struct transport_sink sink;
@@ -94,7 +101,8 @@ enum kvf_status reactor_open(struct kvf *kvf, struct reactor **reactor_out)
     if (status == KVF_OK)
         status = tasks_open(reactor);
     if (status == KVF_OK)
-        status = kvf->place.side == KVF_CONTEXT ? send_glue_open(reactor) : recv_glue_open(reactor);
+        status = kvf->place.side == KVF_CONTEXT ? send_glue_open(reactor, text_out)
+                                                : recv_glue_open(reactor, text_out);
     if (status != KVF_OK) {
         reactor_close(reactor);
         return status;
@@ -210,7 +218,7 @@ void reactor_refuse(struct reactor *reactor, uint64_t rid, enum kvf_status statu
 {
     const struct session_result result = {
         .outcome = SESSION_FAILED,
-        .status = status > 0 ? KVF_E_TOO_LARGE : status,
+        .status = status > 0 ? KVF_E_REFUSED : status,
         .culprit = KVF_UNKNOWN,
     };
 
@@ -218,6 +226,8 @@ void reactor_refuse(struct reactor *reactor, uint64_t rid, enum kvf_status statu
              kvf_status_text(result.status));
     sweeper_vote(reactor->kvf->sweeper, rid, SESSION_VOTE_DOOMED_FAILED | SESSION_VOTE_DRAINED,
                  &result, reactor->real_ns);
+    if (status > 0) /* the admission has given it its place: there is room */
+        metrics_add(&reactor->kvf->metrics.unexpected_events, 1);
 }
 
 static void command_open(struct reactor *reactor, const struct admission_request *request)
@@ -236,10 +246,11 @@ static void command_window(struct reactor *reactor, const struct command *comman
     };
     enum kvf_status status = send_glue_step(reactor, &event);
 
-    if (status == KVF_BUSY) { /* the ceiling of windows: the request cannot become whole */
+    if (status == KVF_BUSY) { /* the admission counts windows: the request cannot become whole */
+        metrics_add(&reactor->kvf->metrics.unexpected_events, 1);
         event = (struct send_event){
             .kind = SEND_CANCEL,
-            .u.cancel = {.rid = command->rid, .code = KVF_E_TOO_LARGE},
+            .u.cancel = {.rid = command->rid, .code = KVF_E_REFUSED},
         };
         send_glue_step(reactor, &event);
     }

@@ -19,9 +19,11 @@ struct reactor;
 
 /*
  * After publish_peers() and publish_connect(): machines, buffers, channels; sets the transport's
- * sink. No thread runs yet. Errors: E_NOMEM, E_SYSTEM, E_INVAL. Gives: reactor_close().
+ * sink. No thread runs yet. Errors: E_NOMEM, E_SYSTEM, E_INVAL, E_TOO_LARGE (`text_out`: which
+ * ceilings). Gives: reactor_close().
  */
-enum kvf_status reactor_open(struct kvf *kvf, struct reactor **reactor_out);
+enum kvf_status reactor_open(struct kvf *kvf, struct reactor **reactor_out,
+                             struct geo_text *text_out);
 
 /*
  * Sends one message to each peer and touches its data plane, then passes until all have answered:

@@ -26,6 +26,7 @@
 #define REACTOR_CHECK_NS (20 * CLOCK_NS_PER_MS) /* between two looks at the peers */
 #define REACTOR_IDLE_NS (500 * CLOCK_NS_PER_MS) /* longest sleep without any timer */
 #define REACTOR_FDS_MAX 1024u
+#define REACTOR_MESSAGES_MAX (1u << 22) /* queued or borrowed by the transport, all peers */
 
 /* Kinds of tokens, in the top byte. */
 enum reactor_token {
@@ -132,6 +133,7 @@ struct reactor {
     struct list unused;
     struct list active;
     struct store *pairs;
+    bool pairs_short;        /* of this pass: the oldest waiting task found no room */
     uint64_t *own_addresses; /* slot 0 of this rank's pools */
     uint64_t puts_inflight;
 
@@ -168,12 +170,14 @@ void peers_close(struct reactor *reactor);
 
 /* ---- reactor_send.c, reactor_recv.c --------------------------------------------------------- */
 
-enum kvf_status send_glue_open(struct reactor *reactor);
+enum kvf_status send_glue_open(struct reactor *reactor, struct geo_text *text_out);
 enum kvf_status send_glue_step(struct reactor *reactor, struct send_event *event);
 void send_glue_request(struct reactor *reactor, const struct admission_request *request);
 void send_glue_message(struct reactor *reactor, struct peer *peer, const struct msg *msg,
                        enum kvf_status check);
-enum kvf_status recv_glue_open(struct reactor *reactor);
+enum kvf_status recv_glue_open(struct reactor *reactor, struct geo_text *text_out);
+/* Most writers of one request. */
+uint32_t recv_glue_writers_max(const struct reactor *reactor);
 enum kvf_status recv_glue_step(struct reactor *reactor, struct recv_event *event);
 void recv_glue_request(struct reactor *reactor, const struct admission_request *request);
 

@@ -7,8 +7,11 @@
 
 /* ---- open ----------------------------------------------------------------------------------- */
 
-static uint32_t recv_largest_route(const struct kvf *kvf)
+#define RECV_WRITERS_MAX (1u << 22) /* of all live requests together */
+
+uint32_t recv_glue_writers_max(const struct reactor *reactor)
 {
+    const struct kvf *kvf = reactor->kvf;
     uint32_t most = 1;
 
     for (uint32_t i = 0; i < kvf->peers.instance_count; i++) {
@@ -20,11 +23,11 @@ static uint32_t recv_largest_route(const struct kvf *kvf)
     return most;
 }
 
-enum kvf_status recv_glue_open(struct reactor *reactor)
+enum kvf_status recv_glue_open(struct reactor *reactor, struct geo_text *text_out)
 {
     struct kvf *kvf = reactor->kvf;
     const struct kvf_settings *settings = &kvf->settings;
-    uint32_t writers = recv_largest_route(kvf);
+    uint32_t writers = recv_glue_writers_max(reactor);
     uint64_t writers_max = settings->requests_max * writers;
     const struct recv_params params = {
         .times =
@@ -41,13 +44,20 @@ enum kvf_status recv_glue_open(struct reactor *reactor)
         .world_size = kvf->place.world_size,
         .requests_max = (uint32_t)settings->requests_max,
         .remembered_max = (uint32_t)settings->tombstones_max,
-        .writers_max = (uint32_t)(writers_max < 1u << 22 ? writers_max : 1u << 22),
+        .writers_max = (uint32_t)writers_max,
         .slices_max = ADMISSION_WINDOWS_MAX, /* a window is a slice */
         .blocks_max = (uint32_t)settings->blocks_max,
         .lists_max = kvf->record->layout.group_count == 0 ? 1 : kvf->record->layout.group_count,
         .aux_bytes = kvf->admission.params.aux_bytes,
     };
 
+    if (writers_max > RECV_WRITERS_MAX) {
+        geo_text_set(text_out,
+                     "%llu requests of %u writers each are more than %u: make "
+                     "requests_max smaller",
+                     (unsigned long long)settings->requests_max, writers, RECV_WRITERS_MAX);
+        return KVF_E_TOO_LARGE;
+    }
     reactor->writers = kvf_alloc(&kvf->heap.table, writers, sizeof(*reactor->writers));
     if (reactor->writers == NULL)
         return KVF_E_NOMEM;

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "rid_map.h"
+
 #define SEND_GROUPS_HELD 16u /* receivers of one request that the stores are sized for */
 
 /* ---- open ----------------------------------------------------------------------------------- */
@@ -73,14 +75,41 @@ static uint32_t send_min(uint64_t value, uint64_t most)
     return (uint32_t)(value < most ? value : most);
 }
 
-static void send_glue_params(const struct reactor *reactor, const struct send_groups *groups,
-                             struct send_params *params_out)
+/*
+ * Ceilings from what receivers may ask for: they open requests within their own ceilings, and each
+ * of these has its place here. Requests that are asked for wait as asks until the engine opens
+ * them; then they have a session, and its receivers stay until it is released.
+ */
+static enum kvf_status send_glue_demand(const struct reactor *reactor,
+                                        const struct send_groups *groups,
+                                        struct send_params *params)
+{
+    const struct peer_demand *demand = &reactor->kvf->peers.demand;
+    const struct kvf_settings *settings = &reactor->kvf->settings;
+    uint64_t requests = settings->requests_max;
+    uint64_t receivers = demand->requests + requests * (groups->largest + 1);
+    uint64_t blocks = settings->blocks_max + demand->blocks;
+
+    if (receivers + requests > STORE_RUNS_MAX || blocks > STORE_WORDS_MAX ||
+        requests + demand->requests + 2 * settings->tombstones_max > RID_MAP_ENTRIES_MAX)
+        return KVF_E_TOO_LARGE;
+    params->asks_max = (uint32_t)demand->requests + 1;
+    params->fences_max = (uint32_t)settings->tombstones_max;
+    params->receivers_max = (uint32_t)receivers;
+    params->answers_max = (uint32_t)(requests * 4 + demand->requests + 4096);
+    params->blocks_max = (uint32_t)blocks;
+    return send_session_bytes(params) <= settings->asks_bytes_max ? KVF_OK : KVF_E_TOO_LARGE;
+}
+
+/* Errors: E_TOO_LARGE. */
+static enum kvf_status send_glue_params(const struct reactor *reactor,
+                                        const struct send_groups *groups,
+                                        struct send_params *params_out)
 {
     const struct kvf *kvf = reactor->kvf;
     const struct kvf_settings *settings = &kvf->settings;
     uint32_t requests = (uint32_t)settings->requests_max;
     uint32_t held = groups->largest == 0 ? 1 : send_min(groups->largest, SEND_GROUPS_HELD);
-    uint32_t asks = send_min((uint64_t)requests * (groups->count == 0 ? 1 : groups->count), 65536);
 
     *params_out = (struct send_params){
         .times =
@@ -94,20 +123,33 @@ static void send_glue_params(const struct reactor *reactor, const struct send_gr
         .log_level = kvf->logger.level,
         .world_size = kvf->place.world_size,
         .requests_max = requests,
-        .asks_max = asks,
         .tombstones_max = (uint32_t)settings->tombstones_max,
-        .receivers_max = send_min((uint64_t)(requests + asks) * held, 1u << 20),
         .served_max = send_min(settings->tombstones_max * held, 1u << 18),
         .windows_max = requests * 8 + 1024,
         .tasks_max = REACTOR_TASKS,
-        .answers_max = requests * 4 + 4096,
-        .blocks_max = send_min(settings->blocks_max * (1 + held), 1u << 28),
         .lists_max = reactor->asked_lists_max == 0 ? 1 : reactor->asked_lists_max,
         .aux_bytes = kvf->admission.params.aux_bytes,
         .groups = groups->groups,
         .group_count = groups->count,
         .group_of = groups->group_of,
     };
+    return send_glue_demand(reactor, groups, params_out);
+}
+
+/* Why the ceilings are refused. */
+static void send_glue_refusal(const struct reactor *reactor, const struct send_params *params,
+                              struct geo_text *text_out)
+{
+    const struct peer_demand *demand = &reactor->kvf->peers.demand;
+
+    geo_text_set(text_out,
+                 "%u receivers may ask for %llu requests of %llu blocks in all, which takes more "
+                 "than asks_bytes_max (%llu MiB wanted, %llu allowed): make their requests_max or "
+                 "blocks_max smaller, or it larger",
+                 demand->askers, (unsigned long long)demand->requests,
+                 (unsigned long long)demand->blocks,
+                 (unsigned long long)(send_session_bytes(params) >> 20),
+                 (unsigned long long)(reactor->kvf->settings.asks_bytes_max >> 20));
 }
 
 /* Scratch for one REQUEST_DATA of any peer. */
@@ -127,7 +169,7 @@ static enum kvf_status send_glue_scratch(struct reactor *reactor)
         if (record->layout.group_count > reactor->asked_lists_max)
             reactor->asked_lists_max = record->layout.group_count;
     }
-    reactor->asked_slots_max = send_min(reactor->kvf->settings.blocks_max, MSG_BLOCKS_MAX);
+    reactor->asked_slots_max = send_min(reactor->kvf->peers.demand.blocks_largest, MSG_BLOCKS_MAX);
     reactor->bitmap = kvf_alloc(heap, words, sizeof(*reactor->bitmap));
     reactor->asked_lists =
         kvf_alloc(heap, (size_t)MSG_GROUPS_MAX + 1, sizeof(*reactor->asked_lists));
@@ -138,7 +180,7 @@ static enum kvf_status send_glue_scratch(struct reactor *reactor)
     return KVF_OK;
 }
 
-enum kvf_status send_glue_open(struct reactor *reactor)
+enum kvf_status send_glue_open(struct reactor *reactor, struct geo_text *text_out)
 {
     struct kvf *kvf = reactor->kvf;
     struct send_groups groups = {0};
@@ -148,8 +190,15 @@ enum kvf_status send_glue_open(struct reactor *reactor)
     if (status == KVF_OK)
         status = send_groups_make(kvf, &groups);
     if (status == KVF_OK) {
-        send_glue_params(reactor, &groups, &params);
+        status = send_glue_params(reactor, &groups, &params);
+        if (status != KVF_OK)
+            send_glue_refusal(reactor, &params, text_out);
+    }
+    if (status == KVF_OK) {
         status = send_session_open(&kvf->heap.table, &params, &reactor->send);
+        log_debug(&kvf->logger, "room for %llu requests of %u receivers: %llu MiB",
+                  (unsigned long long)kvf->peers.demand.requests, kvf->peers.demand.askers,
+                  (unsigned long long)(send_session_bytes(&params) >> 20));
     }
     kvf_release(&kvf->heap.table, groups.group_of);
     kvf_release(&kvf->heap.table, groups.ranks);

@@ -21,12 +21,27 @@ static uint32_t tasks_stripes_max(const struct reactor *reactor)
     return most;
 }
 
+/* The largest plan there can be, and room for ordinary ones beside it; a pair is two words. */
+static uint64_t tasks_pair_words(const struct reactor *reactor)
+{
+    uint64_t most = 0;
+
+    for (uint32_t p = 0; p < reactor->kvf->peers.count; p++) {
+        const struct peer *peer = &reactor->kvf->peers.list[p];
+        uint32_t blocks = peer->blocks_max < MSG_BLOCKS_MAX ? peer->blocks_max : MSG_BLOCKS_MAX;
+
+        if (peer->template != NULL && plan_pairs_max(peer->template, blocks) > most)
+            most = plan_pairs_max(peer->template, blocks);
+    }
+    return most * 2 + reactor->kvf->settings.blocks_max * 4 + 4096;
+}
+
 enum kvf_status tasks_open(struct reactor *reactor)
 {
     const struct kvf_heap *heap = &reactor->kvf->heap.table;
     const struct geo_record *record = reactor->kvf->record;
     uint32_t pools = record->layout.pool_count;
-    uint64_t pair_words = reactor->kvf->settings.blocks_max * 4 + 4096;
+    uint64_t pair_words = tasks_pair_words(reactor);
 
     list_init(&reactor->unused);
     list_init(&reactor->active);
@@ -239,7 +254,7 @@ static void task_begin_mapped(struct reactor *reactor, struct reactor_task *task
     task->state = TASK_COPY;
 }
 
-/* Plans a waiting task and begins it. False: it must wait on. */
+/* Plans a waiting task and begins it. False: it must wait on, and those behind it too. */
 static bool task_begin(struct reactor *reactor, struct reactor_task *task)
 {
     struct plan_request request;
@@ -469,8 +484,10 @@ static bool task_move(struct reactor *reactor, struct reactor_task *task, uint64
 {
     bool worked = false;
 
-    if (task->state == TASK_WAITING)
+    if (task->state == TASK_WAITING && !reactor->pairs_short) {
         worked = task_begin(reactor, task);
+        reactor->pairs_short = !worked; /* a large plan is not overtaken for ever */
+    }
     switch (task->state) {
     case TASK_UNUSED:
     case TASK_WAITING:
@@ -504,6 +521,7 @@ bool tasks_pump(struct reactor *reactor)
     bool worked = tasks_collect(reactor);
     struct list *node = list_first(&reactor->active);
 
+    reactor->pairs_short = false;
     /* A task that ends may start others: they stand at the end of the list. */
     while (node != NULL) {
         struct reactor_task *task = list_object(node, struct reactor_task, link);

@@ -247,7 +247,7 @@ struct send_side {
     struct rid_map *map;
     struct store *store;
     struct send_peer *peers;         /* [world_size] */
-    struct send_record *records;     /* [requests_max + asks_max + tombstones_max] */
+    struct send_record *records;     /* [requests_max + asks_max + fences_max + tombstones_max] */
     struct send_session *sessions;   /* [requests_max] */
     struct send_receiver *receivers; /* [receivers_max] */
     struct send_served *served;      /* [served_max] */
@@ -298,9 +298,11 @@ void send_record_tick(struct send_side *side);
 /* The receiver of this life of peer `rank`, or NULL. */
 struct send_receiver *send_record_receiver(const struct send_side *side,
                                            const struct send_record *record, uint32_t rank);
-/* Stores a REQUEST_DATA. BUSY: no room. */
+/* Stores a REQUEST_DATA. BUSY: no room: more than the receivers said they would ask for. */
 enum kvf_status send_receiver_add(struct send_side *side, struct send_record *record, uint32_t rank,
                                   const struct msg_request_data *data);
+/* store_moved_fn: block lists point into their runs. `self` is the side. */
+void send_record_run_moved(void *self, uint32_t owner, uint32_t *run);
 /* It has no task and nothing in a result queue that is needed. */
 void send_receiver_free(struct send_side *side, struct send_receiver *receiver);
 /* Gives its block lists back; its tasks have ended. */

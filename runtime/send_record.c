@@ -105,10 +105,23 @@ static void record_free(struct send_side *side, struct send_record *record)
     list_push(&side->free_records, &record->node);
 }
 
-static void evict_oldest(struct send_side *side)
+static void evict_oldest(struct send_side *side, const struct list *records)
 {
     side->counts.evicted++;
-    record_free(side, list_object(list_first(&side->tombs), struct send_record, node));
+    record_free(side, list_object(list_first(records), struct send_record, node));
+}
+
+/*
+ * What ended, and what is fenced, makes room for its like. A fence that is forgotten takes no
+ * promise back: its receivers are dropped, and nothing is written for who has not asked.
+ */
+static void make_room(struct send_side *side, enum send_state state)
+{
+    if (list_of(side, state) == &side->tombs &&
+        side->counts.tombstones >= side->params.tombstones_max)
+        evict_oldest(side, &side->tombs);
+    if (state == SEND_FENCED && side->counts.fenced >= side->params.fences_max)
+        evict_oldest(side, &side->fenced);
 }
 
 /* Moves a record to the end of its new kind's list. */
@@ -116,9 +129,7 @@ static void set_state(struct send_side *side, struct send_record *record, enum s
 {
     (*count_of(side, record->state))--;
     list_remove(&record->node);
-    if (list_of(side, state) == &side->tombs &&
-        side->counts.tombstones >= side->params.tombstones_max)
-        evict_oldest(side);
+    make_room(side, state);
     record->state = state;
     record->due_ns = side->now_ns + side->params.times.remember_ns;
     (*count_of(side, state))++;
@@ -129,10 +140,10 @@ static bool has_room(const struct send_side *side, enum send_state state)
 {
     switch (state) {
     case SEND_ASKED:
-    case SEND_FENCED:
-        return side->counts.asked + side->counts.fenced < side->params.asks_max;
+        return side->counts.asked < side->params.asks_max;
     case SEND_LIVE:
         return side->counts.live < side->params.requests_max;
+    case SEND_FENCED:
     case SEND_TOMB_OK:
     case SEND_TOMB_BAD:
         break;
@@ -147,9 +158,7 @@ static struct send_record *record_add(struct send_side *side, uint64_t rid, enum
 
     if (!has_room(side, state))
         return NULL;
-    if (list_of(side, state) == &side->tombs &&
-        side->counts.tombstones >= side->params.tombstones_max)
-        evict_oldest(side);
+    make_room(side, state);
     record = list_object(list_pop(&side->free_records), struct send_record, node);
     record->rid = rid;
     record->state = state;
@@ -167,6 +176,30 @@ static struct send_record *record_add(struct send_side *side, uint64_t rid, enum
 
 /* ---- receivers ------------------------------------------------------------------------------ */
 
+/* Owners of runs: sessions first, then receivers. */
+static uint32_t owner_of_receiver(const struct send_side *side,
+                                  const struct send_receiver *receiver)
+{
+    return side->params.requests_max + (uint32_t)(receiver - side->receivers);
+}
+
+void send_record_run_moved(void *self, uint32_t owner, uint32_t *run)
+{
+    struct send_side *side = self;
+
+    if (owner < side->params.requests_max) {
+        struct send_session *session = &side->sessions[owner];
+
+        session->run = run;
+        session_lists_moved(session->lists, session->list_count, run);
+    } else {
+        struct send_receiver *receiver = &side->receivers[owner - side->params.requests_max];
+
+        receiver->run = run;
+        session_lists_moved(receiver->lists, receiver->list_count, run);
+    }
+}
+
 enum kvf_status send_receiver_add(struct send_side *side, struct send_record *record, uint32_t rank,
                                   const struct msg_request_data *data)
 {
@@ -176,10 +209,11 @@ enum kvf_status send_receiver_add(struct send_side *side, struct send_record *re
 
     if (node == NULL)
         return KVF_BUSY;
-    if (store_take(side->store, data->block_count, &run) != KVF_OK)
+    receiver = list_object(node, struct send_receiver, of_record);
+    if (store_take_for(side->store, data->block_count, owner_of_receiver(side, receiver), &run) !=
+        KVF_OK)
         return KVF_BUSY;
     list_remove(node);
-    receiver = list_object(node, struct send_receiver, of_record);
     receiver->record = record;
     receiver->rank = rank;
     receiver->epoch = side->peers[rank].epoch;
@@ -355,10 +389,6 @@ static void cancel_unknown(struct send_side *side, uint32_t rank,
     bool end = cancel->reason == MSG_CANCEL_END;
     struct send_record *record = record_add(side, cancel->rid, end ? SEND_TOMB_BAD : SEND_FENCED);
 
-    if (record == NULL) {
-        side->counts.unanswered_cancels++; /* no promise without a fence; it will be sent again */
-        return;
-    }
     if (end)
         record->code = KVF_E_GONE;
     send_result_quiesced(side, rank, cancel);
@@ -475,7 +505,8 @@ static enum kvf_status take_lists(struct send_side *side, const struct send_even
         blocks += event->u.open.lists[i].count;
     if (blocks > side->params.blocks_max)
         return KVF_E_TOO_LARGE;
-    status = store_take(side->store, (uint32_t)blocks, &run);
+    status =
+        store_take_for(side->store, (uint32_t)blocks, (uint32_t)(session - side->sessions), &run);
     if (status != KVF_OK)
         return status;
     session->run = run;
@@ -527,7 +558,7 @@ static void remember(struct send_side *side, struct send_record *record,
     if (!side->peers[receiver->rank].up || side->peers[receiver->rank].epoch != receiver->epoch)
         return;
     while (list_empty(&side->free_served) && !list_empty(&side->tombs))
-        evict_oldest(side);
+        evict_oldest(side, &side->tombs);
     node = list_pop(&side->free_served);
     if (node == NULL)
         return;

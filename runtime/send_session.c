@@ -10,14 +10,35 @@
 
 /* ---- open ----------------------------------------------------------------------------------- */
 
+static uint64_t records_of(const struct send_params *params)
+{
+    return (uint64_t)params->requests_max + params->asks_max + params->fences_max +
+           params->tombstones_max;
+}
+
+uint64_t send_session_bytes(const struct send_params *params)
+{
+    uint64_t runs = (uint64_t)params->requests_max + params->receivers_max;
+
+    return store_bytes(params->blocks_max, runs) +
+           records_of(params) * (sizeof(struct send_record) + 2 * sizeof(void *)) +
+           runs * params->lists_max * sizeof(struct kvf_block_list) +
+           params->requests_max * (uint64_t)(sizeof(struct send_session) + params->aux_bytes) +
+           params->receivers_max * (uint64_t)sizeof(struct send_receiver) +
+           params->served_max * (uint64_t)sizeof(struct send_served) +
+           params->windows_max * (uint64_t)sizeof(struct send_part) +
+           params->tasks_max * (uint64_t)sizeof(struct send_task) +
+           params->answers_max * (uint64_t)sizeof(struct send_answer);
+}
+
 static bool params_fit(const struct send_params *params)
 {
-    uint64_t records = (uint64_t)params->requests_max + params->asks_max + params->tombstones_max;
+    uint64_t records = records_of(params);
 
     if (params->world_size == 0 || params->requests_max == 0 || params->asks_max == 0 ||
-        params->tombstones_max == 0 || params->receivers_max == 0 || params->windows_max == 0 ||
-        params->tasks_max == 0 || params->answers_max == 0 || params->blocks_max == 0 ||
-        params->lists_max == 0)
+        params->fences_max == 0 || params->tombstones_max == 0 || params->receivers_max == 0 ||
+        params->windows_max == 0 || params->tasks_max == 0 || params->answers_max == 0 ||
+        params->blocks_max == 0 || params->lists_max == 0)
         return false;
     if (params->aux_bytes > MSG_AUX_BYTES_MAX || records > RID_MAP_ENTRIES_MAX)
         return false;
@@ -59,7 +80,7 @@ static bool take_memory(struct send_side *side)
 {
     const struct send_params *params = &side->params;
     const struct kvf_heap *heap = side->heap;
-    size_t records = (size_t)params->requests_max + params->asks_max + params->tombstones_max;
+    size_t records = records_of(params);
     uint32_t runs = params->requests_max + params->receivers_max;
 
     side->peers = kvf_alloc(heap, params->world_size, sizeof(*side->peers));
@@ -78,8 +99,11 @@ static bool take_memory(struct send_side *side)
         side->tasks == NULL || side->answers == NULL || side->lists == NULL || side->aux == NULL ||
         side->logs == NULL)
         return false;
-    return rid_map_open(heap, (uint32_t)records, &side->map) == KVF_OK &&
-           store_open(heap, params->blocks_max, runs, &side->store) == KVF_OK;
+    if (rid_map_open(heap, (uint32_t)records, &side->map) != KVF_OK ||
+        store_open(heap, params->blocks_max, runs, &side->store) != KVF_OK)
+        return false;
+    store_may_move(side->store, send_record_run_moved, side);
+    return true;
 }
 
 static void due_init(struct send_due *due, enum send_due_kind kind)
@@ -138,7 +162,7 @@ static void init_lists(struct send_side *side)
 static void init_pools(struct send_side *side)
 {
     const struct send_params *params = &side->params;
-    size_t records = (size_t)params->requests_max + params->asks_max + params->tombstones_max;
+    size_t records = records_of(params);
 
     for (uint32_t i = 0; i < params->world_size; i++) {
         struct send_peer *peer = &side->peers[i];

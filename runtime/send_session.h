@@ -42,7 +42,8 @@ struct send_params {
     enum kvf_log_level log_level; /* entries beyond it are not made */
     uint32_t world_size;          /* peers are world ranks below it */
     uint32_t requests_max;        /* live sessions; more: BUSY */
-    uint32_t asks_max;            /* requests asked for or fenced without a session */
+    uint32_t asks_max;            /* requests asked for without a session */
+    uint32_t fences_max;          /* cancelled without a session; beyond it the oldest goes */
     uint32_t tombstones_max;      /* ended requests that are remembered */
     uint32_t receivers_max;       /* stored REQUEST_DATA of all requests */
     uint32_t served_max;          /* (request, receiver) pairs remembered with the ended ones */
@@ -70,6 +71,9 @@ struct send_params {
  *  X8. the vote that was given out never goes back; DRAINED only when access is 0.
  */
 struct send_side;
+
+/* Bytes that such a side takes; all of its ceilings may be beyond their ranges. */
+uint64_t send_session_bytes(const struct send_params *params);
 
 /* Copies `params`. Gives: send_session_close(). Errors: E_NOMEM, E_INVAL. */
 enum kvf_status send_session_open(const struct kvf_heap *heap, const struct send_params *params,
@@ -234,7 +238,6 @@ struct send_counts {
     uint64_t duplicates, late;                /* messages without effect */
     uint64_t wrong_peer;                      /* W08 */
     uint64_t refused_asks;                    /* answered FAILED at once */
-    uint64_t unanswered_cancels;              /* no room for a fence: the receiver asks again */
     uint64_t superseded, swept, evicted;
     uint64_t unexpected_events; /* an event no table lists; a bug if not 0 */
     uint64_t logs_lost;

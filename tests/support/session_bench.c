@@ -31,6 +31,7 @@ void bench_send_params(struct send_params *params_out)
         .world_size = 8,
         .requests_max = 8,
         .asks_max = 8,
+        .fences_max = 8,
         .tombstones_max = 8,
         .receivers_max = 16,
         .served_max = 16,

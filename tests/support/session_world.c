@@ -748,6 +748,7 @@ static void open_rank(struct world *world, uint32_t rank)
                                .world_size = world->ranks_count,
                                .requests_max = WORLD_REQUESTS_MAX,
                                .asks_max = 16,
+                               .fences_max = 16,
                                .tombstones_max = 16,
                                .receivers_max = 64,
                                .served_max = 64,

@@ -138,8 +138,6 @@ static void far_requests_arrive_whole(void **state)
     end(sim, true);
 }
 
-/* ---- failures ------------------------------------------------------------------------------- */
-
 /* Lines of failures are expected; the test asserts events. */
 static void quiet(void *self, enum kvf_log_level level, const char *event, const char *text)
 {
@@ -148,6 +146,114 @@ static void quiet(void *self, enum kvf_log_level level, const char *event, const
     (void)event;
     (void)text;
 }
+
+/* ---- ceilings ------------------------------------------------------------------------------- */
+
+/* Takes the events of all ranks out; adds up what came of them. */
+static void many_collect(struct sim *sim, uint32_t *released, uint32_t *ended_badly)
+{
+    sim_step(sim);
+    for (uint32_t r = 0; r < sim->count; r++) {
+        for (uint32_t e = 0; e < sim->ranks[r].event_count; e++) {
+            enum kvf_event_kind kind = sim->ranks[r].events[e].kind;
+
+            released[r] += kind == KVF_EVENT_RELEASED;
+            *ended_badly += kind == KVF_EVENT_FAILED || kind == KVF_EVENT_CANCELLED;
+        }
+        sim->ranks[r].event_count = 0;
+    }
+}
+
+static struct tiny_request many_request(uint32_t index, uint32_t tokens)
+{
+    return (struct tiny_request){
+        .rid = 1 + index,
+        .prompt_tokens = tokens,
+        .slot_first = index / 2 * ((tokens + TINY_BLOCK - 1) / TINY_BLOCK),
+    };
+}
+
+/*
+ * Two receivers ask for all their requests at once, before the context rank opens the first; it has
+ * room for far fewer of its own.
+ */
+static void many(uint32_t count, uint32_t tokens, const char *settings)
+{
+    struct sim *sim = sim_new("ctx tp=1; gen tp=2 adp", &network);
+    uint32_t released[3] = {0}, bad = 0, opened = 0;
+
+    for (uint32_t r = 0; r < sim->count; r++) {
+        sim->ranks[r].settings = settings;
+        sim->ranks[r].tiny.slots = count / 2 * ((tokens + TINY_BLOCK - 1) / TINY_BLOCK);
+    }
+    sim->ranks[0].tiny.slots *= 2;
+    assert_true(sim_open(sim));
+    for (uint32_t i = 0; i < count; i++) {
+        struct tiny_request request = many_request(i, tokens);
+
+        assert_int_equal(
+            tiny_request_open(&sim->ranks[1 + i % 2].engine, &request, (struct kvf_end){0, 0}),
+            KVF_OK);
+    }
+    for (uint32_t s = 0; s < STEPS && (released[0] < count || released[1] + released[2] < count);
+         s++) {
+        struct tiny_request request = many_request(opened, tokens);
+        enum kvf_status status = KVF_BUSY;
+
+        request.slot_first = opened * ((tokens + TINY_BLOCK - 1) / TINY_BLOCK);
+        if (opened < count && s > 100)
+            status =
+                tiny_request_open(&sim->ranks[0].engine, &request, (struct kvf_end){1, opened % 2});
+        assert_true(status == KVF_OK || status == KVF_BUSY);
+        if (status == KVF_OK) {
+            assert_int_equal(tiny_request_ready(&sim->ranks[0].engine, request.rid), KVF_OK);
+            opened++;
+        }
+        many_collect(sim, released, &bad);
+    }
+    assert_int_equal(bad, 0);
+    assert_int_equal(released[0], count);
+    assert_int_equal(released[1] + released[2], count);
+    for (uint32_t i = 0; i < count; i++) {
+        struct tiny_request request = many_request(i, tokens);
+
+        assert_int_equal(tiny_request_bad(&sim->ranks[1 + i % 2].engine, &request), 0);
+    }
+    end(sim, true);
+}
+
+static void what_receivers_may_open_is_never_refused_for_room(void **state)
+{
+    (void)state;
+    many(1000, 3,
+         "all:\n  progress: caller\n  tombstones_max: 1024\n"
+         "context:\n  requests_max: 4\n  blocks_max: 16\n"
+         "generation:\n  requests_max: 500\n  blocks_max: 500\n");
+    many(8, 300,
+         "all:\n  progress: caller\n  tombstones_max: 1024\n"
+         "context:\n  requests_max: 2\n  blocks_max: 150\n"
+         "generation:\n  requests_max: 4\n  blocks_max: 300\n");
+}
+
+static void ceilings_that_take_too_much_memory_fail_the_start(void **state)
+{
+    struct sim *sim = sim_new("ctx tp=1; gen tp=2 adp", &network);
+
+    (void)state;
+    sim->log = quiet;
+    for (uint32_t r = 0; r < sim->count; r++)
+        sim->ranks[r].settings = "all:\n  progress: caller\n  tombstones_max: 1024\n"
+                                 "  requests_max: 64\n  blocks_max: 4096\n"
+                                 "context:\n  asks_bytes_max: 1MiB\n"
+                                 "generation:\n  blocks_max: 1000000\n";
+    assert_false(sim_open(sim));
+    for (uint32_t r = 0; r < sim->count; r++)
+        assert_int_equal(sim->ranks[r].status, KVF_E_TOO_LARGE);
+    sim_close(sim, 20);
+    sim_free(sim);
+}
+
+/* ---- failures ------------------------------------------------------------------------------- */
 
 static void failing_put_fails_the_request_on_both_sides(void **state)
 {
@@ -348,6 +454,8 @@ int main(void)
         cmocka_unit_test(mapped_requests_arrive_whole),
         cmocka_unit_test(direct_requests_arrive_whole),
         cmocka_unit_test(far_requests_arrive_whole),
+        cmocka_unit_test(what_receivers_may_open_is_never_refused_for_room),
+        cmocka_unit_test(ceilings_that_take_too_much_memory_fail_the_start),
         cmocka_unit_test(failing_put_fails_the_request_on_both_sides),
         cmocka_unit_test(incompatible_peer_is_refused_by_code),
         cmocka_unit_test(no_path_fails_the_request_by_name),

@@ -299,7 +299,7 @@ static void served_receivers_are_bounded_and_still_answered(void **state)
     bench_close(&bench);
 }
 
-static void full_tables_refuse_asks_and_leave_cancels_unanswered(void **state)
+static void full_tables_refuse_asks_and_still_answer_cancels(void **state)
 {
     (void)state;
     bench_open_send(&bench, NULL);
@@ -308,10 +308,16 @@ static void full_tables_refuse_asks_and_leave_cancels_unanswered(void **state)
     bench_expect(&bench, "");
     bench_ask(&bench, 4, 9, 9);
     bench_expect(&bench, "to 4 REPORT rid 9 tag 9 slice 0 last FAILED E_NO_SESSION\n");
-    bench_cancel_message(&bench, 4, 9, 9, MSG_CANCEL_USER); /* no fence, no promise */
-    bench_expect(&bench, "");
-    assert_int_equal(send_session_counts(bench.send)->unanswered_cancels, 1);
-    assert_int_equal(bench_send_open(&bench, 9, LIVE_GROUP), KVF_OK); /* the engine has its own */
+    for (uint64_t rid = 9; rid <= 17; rid++) { /* fences have their own places: the oldest goes */
+        bench_cancel_message(&bench, 4, rid, (uint32_t)rid, MSG_CANCEL_USER);
+        bench_forget(&bench);
+    }
+    assert_int_equal(send_session_counts(bench.send)->asked, 8);
+    assert_int_equal(send_session_counts(bench.send)->fenced, 8);
+    assert_int_equal(send_session_counts(bench.send)->evicted, 1);
+    bench_ask(&bench, 4, 17, 18);
+    bench_expect(&bench, "to 4 REPORT rid 17 tag 18 slice 0 last FAILED E_CANCELLED\n");
+    assert_int_equal(bench_send_open(&bench, 18, LIVE_GROUP), KVF_OK); /* the engine has its own */
     bench_close(&bench);
 }
 
@@ -421,7 +427,7 @@ int main(void)
         cmocka_unit_test(request_id_is_not_used_again_while_remembered),
         cmocka_unit_test(tombstones_are_bounded_and_the_oldest_goes),
         cmocka_unit_test(served_receivers_are_bounded_and_still_answered),
-        cmocka_unit_test(full_tables_refuse_asks_and_leave_cancels_unanswered),
+        cmocka_unit_test(full_tables_refuse_asks_and_still_answer_cancels),
         cmocka_unit_test(lost_peer_takes_its_asks_and_its_served_entries),
         cmocka_unit_test(new_epoch_ends_the_old_life_first),
         cmocka_unit_test(cancel_that_names_another_receiver_is_dropped),
