@@ -334,7 +334,7 @@ static enum kvf_status admission_window_locked(struct admission_request *request
     if (request->closed)
         return KVF_E_STATE;
     if (request->window_count == ADMISSION_WINDOWS_MAX)
-        return KVF_BUSY;
+        return KVF_E_TOO_LARGE;
     for (uint32_t i = 0; i < request->window_count; i++) {
         if (windows_meet(&request->windows[i], wanted))
             return KVF_E_REQ_PIECE;

@@ -20,7 +20,7 @@
 #include "heap.h"
 #include "list.h"
 
-#define ADMISSION_WINDOWS_MAX 64u /* windows of one request */
+#define ADMISSION_WINDOWS_MAX KVF_WINDOWS_MAX
 
 struct admission_params {
     const struct kvf_heap *heap;     /* borrows */
@@ -135,7 +135,7 @@ bool admission_is_synchronous(struct admission *admission, uint64_t rid);
 /*
  * Notes a window of a live send request and resolves its ends (no 0 remains). `layers` is the
  * model's count; without `pipelined` the only window is the whole request.
- * Errors: E_NOTFOUND, E_STATE (after `last`), E_REQ_PIECE, BUSY (too many windows).
+ * Errors: E_NOTFOUND, E_STATE (after `last`), E_REQ_PIECE, E_TOO_LARGE (too many windows).
  */
 enum kvf_status admission_window(struct admission *admission, uint64_t rid,
                                  struct kvf_window *window, uint32_t layers, bool pipelined);

@@ -311,6 +311,10 @@ const char *settings_test_value(const char *name);
 enum kvf_status settings_check(struct kvf_settings *settings, const struct settings_facts *facts,
                                struct settings_report *report);
 
+/* The part of it that is known when a layout is: a cache with an ownership bridge never bounces. */
+enum kvf_status settings_check_bridge(const struct kvf_settings *settings,
+                                      struct settings_report *report);
+
 /* max(120 s, 2 T + 10 s) unless request_info_ttl_ms is set. */
 uint64_t settings_info_ttl_ms(const struct kvf_settings *settings);
 

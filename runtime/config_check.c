@@ -74,6 +74,17 @@ static enum kvf_status settings_check_arena(struct kvf_settings *settings,
     return KVF_OK;
 }
 
+enum kvf_status settings_check_bridge(const struct kvf_settings *settings,
+                                      struct settings_report *report)
+{
+    if (settings->kv_cache_bounce_size_mb == 0)
+        return KVF_OK;
+    return settings_fail(report,
+                         "kv_cache_bounce_size_mb is %" PRIu64
+                         " but the model has an ownership bridge; want 0",
+                         settings->kv_cache_bounce_size_mb);
+}
+
 static enum kvf_status settings_check_bounce(struct kvf_settings *settings,
                                              const struct settings_facts *facts,
                                              struct settings_report *report)
@@ -87,10 +98,7 @@ static enum kvf_status settings_check_bounce(struct kvf_settings *settings,
                              "-DKVFERRY_BOUNCE=ON, or set 0",
                              settings->kv_cache_bounce_size_mb);
     if (facts->ownership_bridge)
-        return settings_fail(report,
-                             "kv_cache_bounce_size_mb is %" PRIu64
-                             " but the model has an ownership bridge; want 0",
-                             settings->kv_cache_bounce_size_mb);
+        return settings_check_bridge(settings, report);
     if (settings->release_policy == SETTINGS_RELEASE_LEGACY)
         return settings_fail(report,
                              "release_policy is \"legacy\" but kv_cache_bounce_size_mb is %" PRIu64

@@ -231,24 +231,44 @@ enum kvf_status kvf_retained_blocks(struct kvf *kvf, uint64_t *blocks_out)
     return KVF_OK;
 }
 
+/* Why requests with a rank fail: its own cache, or the grid of its instance. */
+static enum kvf_status request_refusal(const struct kvf *kvf, const struct peer *peer,
+                                       uint32_t world_rank, const char **why_out)
+{
+    const struct peer_routes *routes;
+    int instance = kvf_topology_instance_of(kvf->topology, world_rank);
+
+    if (peer != NULL) {
+        *why_out = peer->verdict_text;
+        return peer->verdict;
+    }
+    if (instance < 0 || (uint32_t)instance >= kvf->peers.instance_count)
+        return KVF_OK;
+    routes = &kvf->peers.routes[instance];
+    *why_out = routes->verdict_text;
+    return routes->verdict;
+}
+
 enum kvf_status kvf_path_to(struct kvf *kvf, uint32_t world_rank, enum kvf_path *path_out,
                             char *text_out, size_t text_bytes)
 {
     const struct peer *peer;
+    enum kvf_status refused;
+    const char *why = "";
 
     if (kvf == NULL || path_out == NULL)
         return KVF_E_INVAL;
     if (context_state(kvf) != CONTEXT_READY && context_state(kvf) != CONTEXT_CLOSING)
         return KVF_E_STATE;
     peer = peer_of_rank(&kvf->peers, world_rank);
-    if (peer == NULL)
+    refused = request_refusal(kvf, peer, world_rank, &why);
+    if (peer == NULL && refused == KVF_OK)
         return KVF_E_NOTFOUND;
-    *path_out = peer->path;
+    *path_out = peer == NULL ? KVF_PATH_NONE : peer->path;
     if (text_out == NULL || text_bytes == 0)
         return KVF_OK;
-    if (peer->verdict != KVF_OK)
-        snprintf(text_out, text_bytes, "refused: %s: %s", kvf_status_text(peer->verdict),
-                 peer->verdict_text);
+    if (refused != KVF_OK)
+        snprintf(text_out, text_bytes, "refused: %s: %s", kvf_status_name(refused), why);
     else if (kvf->place.side == KVF_GENERATION)
         snprintf(text_out, text_bytes, "chosen by the writer %s", peer->name);
     else

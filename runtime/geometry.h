@@ -18,7 +18,7 @@
 #include "check.h"
 #include "heap.h"
 
-#define GEO_WIRE_VERSION 1u
+#define GEO_WIRE_VERSION KVF_GEOMETRY_VERSION
 
 /*
  * Limits of a record: what a decoder accepts. A rank beyond one is refused at start (E_TOO_LARGE).

@@ -86,6 +86,8 @@ struct peer_routes {
     uint32_t group_count;
     struct peer_route *routes; /* [group_count + 1] */
     uint32_t finals;           /* reports that complete a receive */
+    enum kvf_status verdict;   /* not OK: the grids refuse each other, no route has peers */
+    char verdict_text[PEER_TEXT_BYTES];
 };
 
 /*

@@ -55,6 +55,17 @@ static enum kvf_status publish_admission(struct kvf *kvf)
     return admission_init(&kvf->admission, &params);
 }
 
+/* Settings were checked before the layout was known; this is what was left. */
+static enum kvf_status publish_bridge(struct kvf *kvf, const struct kvf_layout *layout)
+{
+    struct settings_report report = {0};
+    enum kvf_status status = KVF_OK;
+
+    if (layout->ownership_bridge)
+        status = settings_check_bridge(&kvf->settings, &report);
+    return context_agree(kvf, status, report.error);
+}
+
 /* This rank's own part: record and HELLO. */
 static enum kvf_status publish_own(struct kvf *kvf, const struct kvf_layout *layout,
                                    struct kvf_pool *const *pools, struct publish_blob *blob)
@@ -69,6 +80,8 @@ static enum kvf_status publish_own(struct kvf *kvf, const struct kvf_layout *lay
     status = context_agree(kvf, status,
                            kvf->pool_status != KVF_OK ? "a pool could not be taken"
                                                       : "no layout, or no pools, were given");
+    if (status == KVF_OK)
+        status = publish_bridge(kvf, layout);
     if (status != KVF_OK)
         return status;
     status = publish_layer_count(kvf, layout, &layers);

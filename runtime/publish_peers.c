@@ -66,6 +66,31 @@ static uint32_t peers_add(struct kvf *kvf, uint32_t instance, uint32_t rank)
     return peers->count++;
 }
 
+/* An instance whose grid this rank's cannot serve: said once, requests to it fail. */
+static void peers_refuse(struct publish_told *told, uint32_t instance, enum kvf_status status,
+                         const struct geo_record *first)
+{
+    struct kvf *kvf = told->kvf;
+    struct peer_routes *routes = &kvf->peers.routes[instance];
+    bool writer = kvf->place.side == KVF_CONTEXT;
+    struct geo_text text = {{0}};
+
+    if (routes->verdict != KVF_OK)
+        return;
+    if (first != NULL) {
+        enum kvf_status found =
+            geo_check_peer(writer ? kvf->record : first, writer ? first : kvf->record,
+                           writer ? GEO_CONTEXT : GEO_GENERATION, &text);
+
+        status = found != KVF_OK ? found : status; /* the first that fails */
+    }
+    routes->verdict = status;
+    snprintf(routes->verdict_text, sizeof(routes->verdict_text), "%.250s", text.s);
+    log_warn(&kvf->logger, "W27", "%s does not fit this rank: %s: %s",
+             kvf->topology->instances[instance].name, kvf_status_text(status),
+             routes->verdict_text);
+}
+
 static enum kvf_status peers_route(struct kvf *kvf, uint32_t instance, struct peer_route *route,
                                    const struct kvf_place *grid, uint32_t group, uint32_t *ranks)
 {
@@ -102,15 +127,20 @@ static enum kvf_status peers_instance(struct publish_told *told, uint32_t instan
     if (routes->routes == NULL)
         return KVF_E_NOMEM;
     for (uint32_t group = 0; group <= where->dp_size; group++) {
+        struct peer_route *route = &routes->routes[group];
         enum kvf_status status = KVF_OK;
 
         if (refused != KVF_OK)
-            routes->routes[group].status = refused;
+            route->status = refused;
         else
-            status = peers_route(kvf, instance, &routes->routes[group], &first->record->place,
+            status = peers_route(kvf, instance, route, &first->record->place,
                                  group == where->dp_size ? GEO_GROUP_UNKNOWN : group, ranks);
         if (status != KVF_OK)
             return status;
+        if (route->status != KVF_OK) {
+            peers_refuse(told, instance, route->status, first->record);
+            route->status = routes->verdict;
+        }
     }
     return KVF_OK;
 }

@@ -222,8 +222,10 @@ void reactor_refuse(struct reactor *reactor, uint64_t rid, enum kvf_status statu
         .culprit = KVF_UNKNOWN,
     };
 
-    log_warn(&reactor->kvf->logger, "", "request %llu is refused: %s", (unsigned long long)rid,
-             kvf_status_text(result.status));
+    log_write(&reactor->kvf->logger,
+              kvf_status_scope(result.status) == KVF_SCOPE_PEER ? KVF_LOG_DEBUG : KVF_LOG_WARN, "",
+              "request %llu is refused: %s", (unsigned long long)rid,
+              kvf_status_text(result.status)); /* of a peer: said once, as it was met */
     sweeper_vote(reactor->kvf->sweeper, rid, SESSION_VOTE_DOOMED_FAILED | SESSION_VOTE_DRAINED,
                  &result, reactor->real_ns);
     if (status > 0) /* the admission has given it its place: there is room */

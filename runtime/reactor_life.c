@@ -140,6 +140,8 @@ void reactor_log(struct reactor *reactor, const struct session_log *log)
     char code[96] = "";
     char number[32] = "";
     size_t at = 0;
+    /* Publishing said it, with both sides' values. */
+    enum kvf_log_level level = strcmp(log->event, "W27") == 0 ? KVF_LOG_DEBUG : log->level;
 
     for (uint32_t r = 0; r < log->rank_count && r < SESSION_LOG_RANKS && at < sizeof(ranks); r++) {
         const struct peer *peer = peer_of_rank(peers, log->ranks[r]);
@@ -152,7 +154,7 @@ void reactor_log(struct reactor *reactor, const struct session_log *log)
         snprintf(code, sizeof(code), ": %s", kvf_status_text(log->code));
     if (log->number != 0)
         snprintf(number, sizeof(number), " (%llu)", (unsigned long long)log->number);
-    log_write(&reactor->kvf->logger, log->level, log->event, "request %llu: %s%s%s%s",
+    log_write(&reactor->kvf->logger, level, log->event, "request %llu: %s%s%s%s",
               (unsigned long long)log->rid, log->text, number, code, ranks);
 }
 

@@ -125,7 +125,8 @@ static enum kvf_status send_glue_params(const struct reactor *reactor,
         .requests_max = requests,
         .tombstones_max = (uint32_t)settings->tombstones_max,
         .served_max = send_min(settings->tombstones_max * held, 1u << 18),
-        .windows_max = requests * 8 + 1024,
+        .windows_max =
+            settings->enable_pipelined_transfer ? requests * ADMISSION_WINDOWS_MAX : requests,
         .tasks_max = REACTOR_TASKS,
         .lists_max = reactor->asked_lists_max == 0 ? 1 : reactor->asked_lists_max,
         .aux_bytes = kvf->admission.params.aux_bytes,
@@ -277,8 +278,13 @@ void send_glue_request(struct reactor *reactor, const struct admission_request *
                 .aux = request->aux,
             },
     };
-    enum kvf_status status = send_glue_step(reactor, &event);
+    const struct peer_route *route = request->end.instance == KVF_UNKNOWN
+                                         ? NULL
+                                         : peer_route(&reactor->kvf->peers, request->end);
+    enum kvf_status status = route == NULL ? KVF_OK : route->status;
 
+    if (status == KVF_OK)
+        status = send_glue_step(reactor, &event);
     if (status != KVF_OK)
         reactor_refuse(reactor, request->rid, status);
 }

@@ -324,6 +324,8 @@ static enum kvf_status sim_rank_open(struct sim_rank *rank)
     status = context_open(&outside, &params, &rank->kvf);
     if (status != KVF_OK)
         return status;
+    if (rank->bounce_mb > 0)
+        rank->kvf->settings.kv_cache_bounce_size_mb = rank->bounce_mb;
     return tiny_open(&rank->engine, rank->kvf, rank->sim->topology, &rank->tiny);
 }
 

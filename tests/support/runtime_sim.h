@@ -25,6 +25,7 @@ struct sim_rank {
     uint32_t index;
     const char *settings;
     struct tiny_params tiny;
+    uint32_t bounce_mb; /* as if the build had the bounce; 0 = the settings' */
     uint32_t host;
     struct fault_plan plan; /* copied at open; later: fault_plan(rank->fault) */
     struct fault *fault;

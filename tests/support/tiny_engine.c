@@ -24,6 +24,7 @@ static void tiny_model(const struct tiny_params *params, struct kvf_model_layer 
         .layer_count = TINY_LAYERS,
         .layers = layers,
         .tokens_per_block = TINY_BLOCK,
+        .ownership_bridge = params->bridge,
         .aux_count = params->aux ? 1 : 0,
         .aux_bytes = aux_bytes,
     };

@@ -22,6 +22,12 @@
 extern "C" {
 #endif
 
+/*
+ * Version of the records that ranks tell each other of their caches; peers of another one are
+ * refused.
+ */
+#define KVF_GEOMETRY_VERSION 1u
+
 /* Buffer roles, in the order they take inside a layer. */
 enum kvf_role_kind {
     KVF_KEY,

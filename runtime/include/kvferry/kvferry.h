@@ -178,7 +178,12 @@ struct kvf_send_params {
  */
 KVF_API enum kvf_status kvf_send_open(struct kvf *kvf, const struct kvf_send_params *params);
 
-/* A part of a request that is ready to be read. */
+#define KVF_WINDOWS_MAX 64u /* windows of one request */
+
+/*
+ * A part of a request that is ready to be read. More than one needs the setting
+ * enable_pipelined_transfer.
+ */
 struct kvf_window {
     size_t size;
     uint32_t token_first; /* on a block */
@@ -195,8 +200,9 @@ struct kvf_window {
 
 /*
  * Context: the window's source bytes are final and may be read from now on. Windows of a request
- * must not overlap and must cover the prompt by the time `last` is set.
- * Errors: E_NOTFOUND, E_REQ_PIECE, E_STATE (after `last`), BUSY.
+ * must not overlap and must cover the prompt by the time `last` is set; their order is free.
+ * Errors: E_NOTFOUND, E_REQ_PIECE (also a first window that is not the last, without the setting),
+ * E_TOO_LARGE (more than KVF_WINDOWS_MAX), E_STATE (after `last`), BUSY.
  */
 KVF_API enum kvf_status kvf_send_blocks(struct kvf *kvf, kvf_req_id rid,
                                         const struct kvf_window *window);
@@ -331,7 +337,8 @@ KVF_API enum kvf_status kvf_retained_blocks(struct kvf *kvf, uint64_t *blocks_ou
 
 /*
  * Path that a write of this rank to (or from) world rank `peer` takes for a whole prompt, and why,
- * as text ("mapped: peer's pools are mapped"). Errors: E_NOTFOUND (the two never meet). Any thread.
+ * as text ("mapped: peer's pools are mapped"). Of a peer whose cache does not fit the text is
+ * "refused: CODE: " and both sides' values. Errors: E_NOTFOUND (the two never meet). Any thread.
  */
 KVF_API enum kvf_status kvf_path_to(struct kvf *kvf, uint32_t peer, enum kvf_path *path_out,
                                     char *text_out, size_t text_bytes);
