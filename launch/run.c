@@ -47,6 +47,11 @@ static const struct option_row run_rows[] = {
      "microseconds a generated token holds the pages after READY"},
     {ROW("no-reuse", OPTION_FLAG, no_reuse), NULL, 0, 0, NULL, NULL,
      "send whole prompts, whatever hash_ids say"},
+    {ROW("piece-tokens", OPTION_WHOLE, piece_tokens), "0", 0, TRACE_TOKENS_MAX, NULL, "N",
+     "send prompts in pieces of N tokens, a multiple of the block, each as soon as it is there; "
+     "0 = whole"},
+    {ROW("piece-shuffle", OPTION_FLAG, piece_shuffle), NULL, 0, 0, NULL, NULL,
+     "pieces of a request in random order"},
     {ROW("path", OPTION_CHOICE, path), "auto", 0, 0, "auto|mapped|bounce|direct|twosided", NULL,
      "force one rung of the ladder"},
     {ROW("progress", OPTION_CHOICE, progress), "setting", 0, 0, "setting|thread|caller", NULL,
@@ -54,6 +59,10 @@ static const struct option_row run_rows[] = {
     {ROW("settings", OPTION_TEXT, settings), NULL, 0, 0, NULL, "FILE",
      "YAML file of the library's settings"},
     {ROW("json", OPTION_TEXT, json), NULL, 0, 0, NULL, "FILE", "write the figures to a file"},
+    {ROW("dump-geometry", OPTION_TEXT, dump), NULL, 0, 0, NULL, "FILE",
+     "write the records and block lists of one request, as `kvferry plan --geometry` reads them"},
+    {ROW("dump-request", OPTION_WHOLE, dump_request), "0", 0, TRACE_REQUESTS_MAX, NULL, "RID",
+     "the request whose lists are dumped, counted from 1; 0 = the first that is not refused"},
     {ROW("help", OPTION_FLAG, help), NULL, 0, 0, NULL, NULL, "this text"},
     {0},
 };
@@ -65,6 +74,29 @@ void command_run_help(void)
         "Replays a request trace: context ranks fill pages, generation ranks receive them, every "
         "byte is\ncompared. Defaults stand in [brackets]; docs/run.md explains the figures.\n\n");
     options_help(run_rows, stdout);
+}
+
+static bool run_read_pieces(const struct run *run, char *text_out)
+{
+    const struct run_options *options = &run->options;
+    const struct model *model = &run->models[KVF_CONTEXT];
+
+    if (options->piece_tokens == 0 && options->piece_shuffle) {
+        snprintf(text_out, OPTIONS_TEXT_BYTES, "--piece-shuffle needs --piece-tokens");
+        return false;
+    }
+    if (options->dump == NULL && options->dump_request != 0) {
+        snprintf(text_out, OPTIONS_TEXT_BYTES, "--dump-request needs --dump-geometry");
+        return false;
+    }
+    if (options->piece_tokens % model->facts.tokens_per_block != 0) {
+        snprintf(text_out, OPTIONS_TEXT_BYTES,
+                 "--piece-tokens is %llu; want a multiple of the block of model %s, which is %u",
+                 (unsigned long long)options->piece_tokens, model->name,
+                 model->facts.tokens_per_block);
+        return false;
+    }
+    return true;
 }
 
 /* Options, topology and models: no MPI, alike on all ranks. False: text_out says why. */
@@ -88,7 +120,7 @@ static bool run_read(struct run *run, int argc, char **argv, char *text_out)
             return false;
         }
     }
-    return true;
+    return run_read_pieces(run, text_out);
 }
 
 /* Requests one by one, then the last checks and the report. */
@@ -107,7 +139,8 @@ static int run_replay(struct run *run)
     run->wall_s = (double)(run_now() - start_ns) / 1e9;
     run_check_all(run);
     run_barrier(run);
-    return run_report(run);
+    code = run_dump_write(run);
+    return code == EXIT_RIGHT ? run_report(run) : code;
 }
 
 /* After MPI_Init. *leave_out: MPI_Finalize might hang. */

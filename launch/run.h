@@ -6,6 +6,8 @@
  *   run_world.c    trace, pools, memory, opening: everything before the first request
  *   run_engine.c   the loop of a rank: admit, fill or receive, check, give back
  *   run_work.c     page work in small steps: hand-out checks, fills, compares
+ *   run_pieces.c   context: prompts sent in pieces, each filled only when its turn comes
+ *   run_dump.c     records and block lists of one request, as `kvferry plan --geometry` reads them
  *   run_report.c   sums over the ranks, the table, JSON
  */
 #ifndef LAUNCH_RUN_H
@@ -40,13 +42,20 @@ struct run_options {
     uint64_t pool_mb;
     uint64_t decode_us;
     bool no_reuse;
+    uint64_t piece_tokens;
+    bool piece_shuffle;
     const char *path;
     const char *settings;
     const char *progress;
     const char *json;
+    const char *dump;
+    uint64_t dump_request;
     bool help;
     bool show; /* progress line: standard error is a terminal */
 };
+
+#define RUN_NO_JOB UINT32_MAX
+#define RUN_REFUSED_BYTES 384
 
 /* Bits of a request's outcome, or-ed over the ranks. */
 enum run_outcome {
@@ -63,6 +72,7 @@ enum run_step {
     RUN_CHECK_OUT, /* pages taken: compare what their last owners left */
     RUN_FILL,      /* context: write the request's bytes */
     RUN_OPEN,      /* to be opened */
+    RUN_PIECES,    /* context: opened, fill and send piece after piece */
     RUN_MOVE,      /* opened: until READY, SENT, FAILED or CANCELLED */
     RUN_COMPARE,   /* generation: compare every byte that arrived */
     RUN_HOLD,      /* pages in use by the engine, or lent until RELEASED */
@@ -85,9 +95,13 @@ struct run_live {
     bool released;
     bool good;                  /* READY, or context */
     uint32_t group_at, page_at; /* where the page work is */
-    struct run_pages *pages;    /* [groups], owns */
-    uint8_t *aux;               /* owns; NULL = none */
-    uint64_t due_ns;            /* when it could have started */
+    uint32_t piece_count;       /* 0 = sent whole */
+    uint32_t piece_at;
+    bool piece_filled;
+    uint8_t piece_order[KVF_WINDOWS_MAX];
+    struct run_pages *pages; /* [groups], owns */
+    uint8_t *aux;            /* owns; NULL = none */
+    uint64_t due_ns;         /* when it could have started */
     uint64_t open_ns;
     uint64_t hold_until_ns;
     struct run_live *next;
@@ -118,6 +132,8 @@ struct run_sums {
     uint64_t blocks_leaked; /* pages that never came back */
     uint64_t idle_ns;
     uint64_t sweeps;
+    uint64_t dump_bytes;       /* generation: received for the request that is dumped */
+    double used_sum, used_max; /* share of the fullest group's pages in use, at each admission */
 };
 
 struct run {
@@ -160,6 +176,11 @@ struct run {
     struct kvf_block_list *lists; /* [groups], scratch */
     bool damaged;
 
+    uint32_t dump_job;               /* its geometry is dumped; RUN_NO_JOB = none */
+    struct json_t *dump_own;         /* this rank's part, owns; NULL = not opened here */
+    char refused[RUN_REFUSED_BYTES]; /* "CODE: text" of the first peer that does not fit */
+    enum kvf_status refused_code;    /* of the first request that failed so */
+
     uint8_t *outcomes; /* [jobs] */
     struct run_sample *samples;
     uint32_t sample_count;
@@ -196,6 +217,27 @@ void run_live_free(struct run *run, struct run_live *live);
 
 /* Compares all pages once more. */
 void run_check_all(struct run *run);
+
+/* run_pieces.c: alike on all ranks; says what does not fit. */
+bool run_pieces_check(const struct run *run, char *text_out, size_t text_bytes);
+
+/* Context: cuts a request. */
+void run_pieces_make(const struct run *run, struct run_live *live);
+
+/* The piece at a place of the order, as the library is told it. */
+struct kvf_window run_piece_window(const struct run *run, const struct run_live *live, uint32_t at);
+
+/* Fills some of the current piece, or sends it. False: nothing could be done. */
+bool run_pieces_step(struct run *run, struct run_live *live, uint64_t *work_left);
+
+/* run_dump.c: picks the request; alike on all ranks. False: rank 0 said why there is none. */
+bool run_dump_pick(struct run *run);
+
+/* Notes this rank's lists of the request, which has just been opened. */
+void run_dump_note(struct run *run, const struct run_live *live);
+
+/* Collective; rank 0 writes the file. Exit code, alike on all ranks. */
+int run_dump_write(struct run *run);
 
 /* Fills or checks the aux buffers of a request. */
 uint32_t run_aux_bytes(const struct run *run);

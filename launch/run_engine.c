@@ -76,7 +76,24 @@ static struct run_live *run_live_make(const struct run *run, uint32_t job)
         run_live_free((struct run *)(uintptr_t)run, live);
         return NULL;
     }
+    if (run->side == KVF_CONTEXT) {
+        run_pieces_make(run, live);
+    }
     return live;
+}
+
+/* How full the pools are, right after a request has got its pages. */
+static void run_note_used(struct run *run)
+{
+    double used = 0;
+
+    for (uint32_t g = 0; g < run->layout.group_count; g++) {
+        double share = 1 - (double)run->free[g].count / (double)run->free[g].room;
+
+        used = share > used ? share : used;
+    }
+    run->sums.used_sum += used;
+    run->sums.used_max = used > run->sums.used_max ? used : run->sums.used_max;
 }
 
 /* Admits the next job if it may start; `next` waits for its pages between calls. */
@@ -106,6 +123,7 @@ static bool run_admit(struct run *run, struct run_live **next, uint64_t now_ns)
     *next = NULL;
     run->order_at++;
     run->live_count++;
+    run_note_used(run);
     return true;
 }
 
@@ -138,7 +156,7 @@ static enum kvf_status run_open_send(struct run *run, struct run_live *live)
 {
     const struct schedule_job *job = &run->schedule.jobs[live->job];
     struct kvf_send_params params = KVF_SEND_PARAMS_INIT;
-    struct kvf_window window = KVF_WINDOW_INIT;
+    struct kvf_window window;
     enum kvf_status status;
 
     if (live->aux != NULL) {
@@ -151,9 +169,10 @@ static enum kvf_status run_open_send(struct run *run, struct run_live *live)
     params.lists = run->lists;
     params.aux = live->aux;
     status = kvf_send_open(run->kvf, &params);
-    if (status != KVF_OK) {
+    if (status != KVF_OK || run->options.piece_tokens > 0) {
         return status;
     }
+    window = run_piece_window(run, live, 0);
     status = kvf_send_blocks(run->kvf, job->rid, &window);
     if (status != KVF_OK) {
         say("rank %d: request %llu: its blocks cannot be sent: %s", run->world_rank,
@@ -202,7 +221,8 @@ static bool run_open(struct run *run, struct run_live *live)
     if (run->side == KVF_GENERATION && run->moving++ == 0) {
         run->moving_since_ns = now_ns;
     }
-    run_step_to(live, RUN_MOVE);
+    run_dump_note(run, live);
+    run_step_to(live, live->piece_count > 0 ? RUN_PIECES : RUN_MOVE);
     return true;
 }
 
@@ -238,6 +258,9 @@ static void run_ready(struct run *run, struct run_live *live, const struct kvf_e
     const struct schedule_job *job = &run->schedule.jobs[live->job];
     struct run_sample *sample = &run->samples[run->sample_count++];
 
+    if (live->job == run->dump_job) {
+        run->sums.dump_bytes = event->payload_bytes;
+    }
     sample->latency_ms = run_ms(now_ns - live->open_ns);
     sample->pages_ms = run_ms(live->open_ns - live->due_ns);
     sample->prepare_ms = run_ms(event->timing.prepare_ns);
@@ -256,6 +279,27 @@ static void run_ready(struct run *run, struct run_live *live, const struct kvf_e
     run_step_to(live, RUN_COMPARE);
 }
 
+/* The first peer that does not fit, in the library's words for both sides' values. */
+static void run_note_refusal(struct run *run, const struct run_live *live,
+                             const struct kvf_event *event)
+{
+    struct kvf_end other = run_other_end(run, &run->schedule.jobs[live->job]);
+    const struct kvf_instance *instance = &run->topology->instances[other.instance];
+    static const char refused[] = "refused: ";
+    char text[RUN_REFUSED_BYTES];
+    enum kvf_path path;
+
+    for (uint32_t r = 0; r < instance->tp_size * instance->pp_size && run->refused[0] == 0; r++) {
+        if (kvf_path_to(run->kvf, instance->first_rank + r, &path, text, sizeof(text)) == KVF_OK &&
+            strncmp(text, refused, strlen(refused)) == 0) {
+            snprintf(run->refused, sizeof(run->refused), "%s", text + strlen(refused));
+        }
+    }
+    if (run->refused_code == KVF_OK) {
+        run->refused_code = event->status;
+    }
+}
+
 static void run_ended_badly(struct run *run, struct run_live *live, const struct kvf_event *event,
                             uint64_t now_ns)
 {
@@ -264,14 +308,16 @@ static void run_ended_badly(struct run *run, struct run_live *live, const struct
     if (event->status <= KVF_E_WIRE_VERSION && event->status >= KVF_E_AUX_LAYOUT) {
         outcome |= RUN_GEOMETRY;
     }
-    if ((run->outcomes[live->job] & outcome) != outcome &&
-        (uint32_t)run->world_rank == run->instance->first_rank) {
+    if ((outcome & RUN_GEOMETRY) != 0) {
+        run_note_refusal(run, live, event); /* said once, at the end */
+    } else if ((run->outcomes[live->job] & outcome) != outcome &&
+               (uint32_t)run->world_rank == run->instance->first_rank) {
         say("request %llu %s on %s: %s: %s", (unsigned long long)event->rid,
             event->kind == KVF_EVENT_CANCELLED ? "cancelled" : "failed", run->instance->name,
             kvf_status_name(event->status), kvf_status_text(event->status));
     }
     run->outcomes[live->job] |= outcome;
-    if (live->step == RUN_MOVE) {
+    if (live->step == RUN_MOVE || live->step == RUN_PIECES) {
         run_stop_moving(run, now_ns);
         run_step_to(live, RUN_HOLD);
     }
@@ -341,7 +387,7 @@ static void run_work_over(struct run_live *live, enum kvf_side side)
 {
     switch (live->step) {
     case RUN_CHECK_OUT:
-        run_step_to(live, side == KVF_CONTEXT ? RUN_FILL : RUN_OPEN);
+        run_step_to(live, side == KVF_CONTEXT && live->piece_count == 0 ? RUN_FILL : RUN_OPEN);
         break;
     case RUN_FILL:
         run_step_to(live, RUN_OPEN);
@@ -353,11 +399,23 @@ static void run_work_over(struct run_live *live, enum kvf_side side)
         run_step_to(live, RUN_DONE);
         break;
     case RUN_OPEN:
+    case RUN_PIECES:
     case RUN_MOVE:
     case RUN_HOLD:
     case RUN_DONE:
         break;
     }
+}
+
+/* One piece further; after the last one the request is on its way. */
+static bool run_step_pieces(struct run *run, struct run_live *live, uint64_t *work_left)
+{
+    bool busy = run_pieces_step(run, live, work_left);
+
+    if (live->piece_at == live->piece_count) {
+        run_step_to(live, RUN_MOVE);
+    }
+    return busy;
 }
 
 /* Takes one request further. True when something was done. */
@@ -378,6 +436,8 @@ static bool run_step_live(struct run *run, struct run_live *live, uint64_t *work
         return true;
     case RUN_OPEN:
         return run_open(run, live);
+    case RUN_PIECES:
+        return run_step_pieces(run, live, work_left);
     case RUN_HOLD:
         if (!live->released || (live->good && run_now() < live->hold_until_ns)) {
             return false;

@@ -24,6 +24,8 @@ enum run_sum {
     SUM_STRANDED,
     SUM_UNEXPECTED,
     SUM_ALLOCATIONS,
+    SUM_FRAGMENTS,
+    SUM_DUMP,
     SUM_PATHS, /* KVF_PATH_COUNT of them */
     SUM_COUNT = SUM_PATHS + KVF_PATH_COUNT,
 };
@@ -48,6 +50,7 @@ struct run_totals {
     double seconds;          /* wall, checks and all */
     double transfer_seconds; /* longest time a generation rank had transfers under way */
     double connect_seconds;
+    double used_mean, used_max; /* of the rank with the fullest pools */
     struct run_quantiles figures[FIGURE_COUNT];
 };
 
@@ -90,6 +93,8 @@ static void run_own_sums(const struct run *run, uint64_t *sums, double *connect_
     sums[SUM_STRANDED] = counters.stranded_blocks;
     sums[SUM_UNEXPECTED] = counters.unexpected_events + counters.messages_dropped;
     sums[SUM_ALLOCATIONS] = counters.allocations_after_ready;
+    sums[SUM_FRAGMENTS] = run->side == KVF_CONTEXT ? counters.fragments : 0;
+    sums[SUM_DUMP] = run->sums.dump_bytes;
     for (uint32_t p = 0; p < KVF_PATH_COUNT; p++) {
         sums[SUM_PATHS + p] = run->side == KVF_CONTEXT ? counters.path_writes[p] : 0;
     }
@@ -202,8 +207,10 @@ static void run_count_outcomes(const struct run *run, const uint8_t *outcomes,
 static bool run_total(struct run *run, struct run_totals *totals)
 {
     uint64_t sums[SUM_COUNT] = {0};
-    double times[3] = {run->wall_s, (double)run->sums.busy_ns / 1e9, 0};
-    double most[3] = {0};
+    double times[5] = {run->wall_s, (double)run->sums.busy_ns / 1e9, 0,
+                       run->order_at == 0 ? 0 : run->sums.used_sum / run->order_at,
+                       run->sums.used_max};
+    double most[5] = {0};
     uint8_t *outcomes = calloc((size_t)run->schedule.job_count + 1, 1);
 
     if (run_agree(outcomes != NULL ? 0 : 1) != 0) {
@@ -212,12 +219,14 @@ static bool run_total(struct run *run, struct run_totals *totals)
     }
     run_own_sums(run, sums, &times[2]);
     MPI_Allreduce(sums, totals->sums, SUM_COUNT, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    MPI_Allreduce(times, most, 3, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(times, most, 5, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(run->outcomes, outcomes, (int)run->schedule.job_count, MPI_UINT8_T, MPI_BOR,
                   MPI_COMM_WORLD);
     totals->seconds = most[0];
     totals->transfer_seconds = most[1];
     totals->connect_seconds = most[2];
+    totals->used_mean = most[3];
+    totals->used_max = most[4];
     run_count_outcomes(run, outcomes, totals);
     free(outcomes);
     return run_gather_samples(run, totals);
@@ -265,9 +274,11 @@ static void run_print(const struct run *run, const struct run_totals *totals)
         (unsigned long long)sums[SUM_PATHS + KVF_PATH_BOUNCE],
         (unsigned long long)sums[SUM_PATHS + KVF_PATH_TWOSIDED],
         (unsigned long long)sums[SUM_PATHS + KVF_PATH_NONE]);
-    printf("pages      retained %llu, stranded %llu, leaked %llu\n",
-           (unsigned long long)sums[SUM_RETAINED], (unsigned long long)sums[SUM_STRANDED],
-           (unsigned long long)sums[SUM_LEAKED]);
+    printf(
+        "pages      retained %llu, stranded %llu, leaked %llu; in use %.0f %% on average, %.0f %% "
+        "at most\n",
+        (unsigned long long)sums[SUM_RETAINED], (unsigned long long)sums[SUM_STRANDED],
+        (unsigned long long)sums[SUM_LEAKED], totals->used_mean * 100, totals->used_max * 100);
     printf("longest wait for the other side %.3f ms\n", totals->figures[FIGURE_WAIT].max);
 }
 
@@ -292,6 +303,7 @@ static json_t *run_json_paths(const uint64_t *sums)
     run_json_whole(paths, "direct", sums[SUM_PATHS + KVF_PATH_DIRECT]);
     run_json_whole(paths, "bounce", sums[SUM_PATHS + KVF_PATH_BOUNCE]);
     run_json_whole(paths, "twosided", sums[SUM_PATHS + KVF_PATH_TWOSIDED]);
+    run_json_whole(paths, "none", sums[SUM_PATHS + KVF_PATH_NONE]);
     return paths;
 }
 
@@ -327,6 +339,12 @@ static json_t *run_json(const struct run *run, const struct run_totals *totals)
     run_json_whole(object, "control_messages", sums[SUM_MESSAGES]);
     run_json_whole(object, "unexpected", sums[SUM_UNEXPECTED]);
     run_json_whole(object, "allocations_after_ready", sums[SUM_ALLOCATIONS]);
+    run_json_whole(object, "fragments", sums[SUM_FRAGMENTS]);
+    json_object_set_new(object, "pages_used_mean", json_real(totals->used_mean));
+    json_object_set_new(object, "pages_used_max", json_real(totals->used_max));
+    if (run->dump_job != RUN_NO_JOB) {
+        run_json_whole(object, "dump_payload_bytes", sums[SUM_DUMP]);
+    }
     return object;
 }
 
@@ -343,6 +361,22 @@ static int run_write_json(const struct run *run, const struct run_totals *totals
     return code;
 }
 
+/* The lowest rank's text of a refusal to rank 0; a rank that has none has at most the code. */
+static void run_share_refusal(struct run *run)
+{
+    int lowest = run->refused[0] != 0 ? run->world_rank : run->world_size;
+    int code = run->refused_code, any = code;
+
+    MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    MPI_Allreduce(&code, &any, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (lowest < run->world_size) {
+        MPI_Bcast(run->refused, sizeof(run->refused), MPI_CHAR, lowest, MPI_COMM_WORLD);
+    } else {
+        snprintf(run->refused, sizeof(run->refused), "%s: %s",
+                 kvf_status_name((enum kvf_status)any), kvf_status_text((enum kvf_status)any));
+    }
+}
+
 int run_report(struct run *run)
 {
     struct run_totals totals;
@@ -356,7 +390,11 @@ int run_report(struct run *run)
         totals.sums[SUM_LEAKED] > 0 || totals.sums[SUM_RETAINED] > 0) {
         code = totals.geometry > 0 && totals.sums[SUM_BAD_BYTES] == 0 ? EXIT_REFUSED : EXIT_WRONG;
     }
+    run_share_refusal(run);
     if (run->world_rank == 0) {
+        if (totals.geometry > 0) {
+            say("%s", run->refused);
+        }
         run_print(run, &totals);
         if (run->options.json != NULL && run_write_json(run, &totals) != EXIT_RIGHT) {
             code = EXIT_USAGE;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "content.h"
+#include "layout_json.h"
 #include "run.h"
 #include "say.h"
 
@@ -173,16 +174,6 @@ void run_live_free(struct run *run, struct run_live *live)
 
 /* ---- naming bad bytes ------------------------------------------------------------------------ */
 
-static const char *run_role_name(uint32_t role)
-{
-    static const char *const names[KVF_ROLE_KIND_COUNT] = {
-        "key",       "value",      "key_scale", "value_scale",
-        "index_key", "conv_state", "ssm_state", "side_state",
-    };
-
-    return role < KVF_ROLE_KIND_COUNT ? names[role] : "?";
-}
-
 static void run_name_bad(struct run *run, const struct oracle_bad *bad, const char *when)
 {
     char whose[48] = "no request";
@@ -201,8 +192,8 @@ static void run_name_bad(struct run *run, const struct oracle_bad *bad, const ch
     case ORACLE_CONTENT:
         say("bad byte: %s layer %u role %s head %u token %u: want 0x%02x got 0x%02x (slot %u, byte "
             "%llu; %s)",
-            where, bad->layer, run_role_name(bad->role), bad->head, bad->token, bad->want, bad->got,
-            bad->slot, (unsigned long long)bad->offset, when);
+            where, bad->layer, layout_json_role(bad->role), bad->head, bad->token, bad->want,
+            bad->got, bad->slot, (unsigned long long)bad->offset, when);
         break;
     case ORACLE_CANARY:
         say("bad byte: %s canary of slot %u, pool %u, byte %llu: want 0x%02x got 0x%02x (%s)",
@@ -278,6 +269,7 @@ static void run_work_page(struct run *run, const struct run_live *live, uint32_t
         }
         break;
     case RUN_FILL:
+    case RUN_PIECES:
         oracle_fill(run->oracle, group, slot, &owner);
         break;
     case RUN_COMPARE:
@@ -299,6 +291,24 @@ static void run_work_page(struct run *run, const struct run_live *live, uint32_t
     }
 }
 
+/* False: the page belongs to another piece. States are of the whole prompt: the last one's. */
+static bool run_work_has(const struct run *run, const struct run_live *live, uint32_t group,
+                         uint32_t index)
+{
+    uint32_t ordinal = live->pages[group].first + index;
+    struct kvf_window window;
+
+    if (live->step != RUN_PIECES) {
+        return true;
+    }
+    window = run_piece_window(run, live, live->piece_at);
+    if (run->layout.groups[group].group_class == KVF_GROUP_STATE) {
+        return window.last;
+    }
+    return ordinal >= window.token_first / run_block(run) &&
+           ordinal < schedule_blocks(window.token_end, run_block(run));
+}
+
 bool run_work(struct run *run, struct run_live *live, uint64_t bytes_max)
 {
     uint64_t bytes = 0;
@@ -310,8 +320,10 @@ bool run_work(struct run *run, struct run_live *live, uint64_t bytes_max)
             if (bytes >= bytes_max) {
                 return false;
             }
-            run_work_page(run, live, live->group_at, live->page_at);
-            bytes += oracle_page_bytes(run->oracle, live->group_at);
+            if (run_work_has(run, live, live->group_at, live->page_at)) {
+                run_work_page(run, live, live->group_at, live->page_at);
+                bytes += oracle_page_bytes(run->oracle, live->group_at);
+            }
         }
         live->group_at++;
         live->page_at = 0;

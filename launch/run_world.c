@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "run.h"
 #include "say.h"
 
@@ -30,6 +32,16 @@ static int run_refusal(enum kvf_status status)
     return status <= KVF_E_WIRE_VERSION ? EXIT_REFUSED : EXIT_USAGE;
 }
 
+static uint32_t run_layer_sum(const struct kvf_instance *instance)
+{
+    uint32_t sum = 0;
+
+    for (uint32_t p = 0; instance->layers_per_pp != NULL && p < instance->pp_size; p++) {
+        sum += instance->layers_per_pp[p];
+    }
+    return sum;
+}
+
 /* Layout of any rank of the world; its place too. */
 static enum kvf_status run_layout_of(const struct run *run, uint32_t rank, uint32_t *layers,
                                      struct kvf_layout **layout_out, char *text, size_t bytes)
@@ -41,8 +53,8 @@ static enum kvf_status run_layout_of(const struct run *run, uint32_t rank, uint3
     enum kvf_status status = kvf_place(run->topology, rank, facts->layer_count, layers, &place);
 
     if (status != KVF_OK) {
-        snprintf(text, bytes, "the layers of %s do not sum up to the %u of model %s", of->name,
-                 facts->layer_count, run->models[of->side].name);
+        snprintf(text, bytes, "layers of %s sum up to %u, model %s has %u", of->name,
+                 run_layer_sum(of), run->models[of->side].name, facts->layer_count);
         return status;
     }
     return kvf_layout_from_model(facts, &place, layout_out, text, bytes);
@@ -329,6 +341,7 @@ static int run_make_schedule(struct run *run)
         .time_scale = run->options.time_scale,
     };
     const char *why;
+    char text[256];
 
     for (int s = 0; s < 2; s++) {
         struct schedule_side *side = &params.sides[s];
@@ -355,7 +368,13 @@ static int run_make_schedule(struct run *run)
         return EXIT_USAGE;
     }
     run_note_refused(run);
-    return EXIT_RIGHT;
+    if (!run_pieces_check(run, text, sizeof(text))) {
+        if (run->world_rank == 0) {
+            say("%s", text);
+        }
+        return EXIT_USAGE;
+    }
+    return run_dump_pick(run) ? EXIT_RIGHT : EXIT_USAGE;
 }
 
 int run_world_trace(struct run *run)
@@ -479,7 +498,8 @@ static int run_open_context(struct run *run)
     for (uint32_t g = 0; g < run->layout.group_count; g++) {
         blocks += run->group_slots[g];
     }
-    snprintf(settings, sizeof(settings), "all:\n  path: %s\n%s%s%s", run->options.path,
+    snprintf(settings, sizeof(settings), "all:\n  path: %s\n%s%s%s%s", run->options.path,
+             run->options.piece_tokens > 0 ? "  enable_pipelined_transfer: true\n" : "",
              run->options.progress != NULL ? "  progress: " : "",
              run->options.progress != NULL ? run->options.progress : "",
              run->options.progress != NULL ? "\n" : "");
@@ -601,6 +621,7 @@ void run_world_close(struct run *run)
     free(run->samples);
     free(run->entries);
     free(run->outcomes);
+    json_decref(run->dump_own);
     kvf_layout_free(run->made);
     schedule_free(&run->schedule);
     trace_free(&run->trace);
