@@ -83,6 +83,9 @@ enum settings_group_loss { SETTINGS_GROUP_FAIL_STOP, SETTINGS_GROUP_REGROUP };
     X(U64, warm_up_ms, TOP, "1000", 0, 60000, "ms", INSTANCE, "", \
       "how long publishing may map peers' pages ahead of their first use; 0 = not at all") \
     /* transfer */ \
+    X(BOOL, self_check, TOP, "false", 0, 0, "", ALL, "", \
+      "writers send a digest of what they wrote, readers compare their pages; costs a pass over " \
+      "all bytes on both sides") \
     X(U64, kv_transfer_timeout_ms, TOP, "60000", 1, SETTINGS_INT_MAX, "ms", INSTANCE, "", \
       "T: after it a request fails, and silent writers are given up") \
     X(BOOL, enable_pipelined_transfer, TOP, "false", 0, 0, "", INSTANCE, "", \

@@ -12,6 +12,11 @@
 #define MSG_FIELD_LEGACY_BASE 0x0101u
 #define MSG_FIELD_RESERVED_REGION 0x0102u
 
+/* Optional fields of REPORT. */
+#define MSG_FIELD_CHECK 0x0201u
+#define MSG_CHECK_FIXED_BYTES 18u
+#define MSG_CHECK_FIELD_BYTES_MAX (6u + MSG_CHECK_FIXED_BYTES + MSG_CHECK_PARTS_MAX * 8u)
+
 /* Fixed parts of payloads, for sizes. */
 #define MSG_REQUEST_FIXED_BYTES 28u
 #define MSG_GROUP_FIXED_BYTES 8u
@@ -140,6 +145,21 @@ static void msg_put_session_cancelled(struct wire_writer *writer,
     msg_put_code(writer, cancelled->code);
 }
 
+static void msg_put_check(struct wire_writer *writer, const struct msg_check *check)
+{
+    size_t begin = wire_put_field_begin(writer, MSG_FIELD_CHECK);
+
+    KVF_REQUIRE(check->part_count > 0 && check->part_count <= MSG_CHECK_PARTS_MAX);
+    wire_put_u32(writer, check->token_first);
+    wire_put_u32(writer, check->token_end);
+    wire_put_u32(writer, check->layer_first);
+    wire_put_u32(writer, check->layer_end);
+    wire_put_u16(writer, check->part_count);
+    for (unsigned i = 0; i < check->part_count; i++)
+        wire_put_u64(writer, check->parts[i]);
+    wire_put_field_end(writer, begin);
+}
+
 static void msg_put_report(struct wire_writer *writer, const struct msg_report *report)
 {
     bool success = report->status == MSG_REPORT_SUCCESS;
@@ -161,6 +181,8 @@ static void msg_put_report(struct wire_writer *writer, const struct msg_report *
     wire_put_u64(writer, report->report_id);
     wire_put_u16(writer, report->aux_bytes);
     wire_put_bytes(writer, report->aux, report->aux_bytes);
+    if (report->check != NULL)
+        msg_put_check(writer, report->check);
 }
 
 static void msg_put_settled(struct wire_writer *writer, const struct msg_settled *settled)
@@ -253,7 +275,7 @@ size_t msg_size_max(uint32_t group_count, uint32_t block_count)
 {
     size_t request = MSG_REQUEST_FIXED_BYTES + (size_t)group_count * MSG_GROUP_FIXED_BYTES +
                      (size_t)block_count * 4;
-    size_t report = MSG_REPORT_FIXED_BYTES + MSG_AUX_BYTES_MAX;
+    size_t report = MSG_REPORT_FIXED_BYTES + MSG_AUX_BYTES_MAX + MSG_CHECK_FIELD_BYTES_MAX;
     size_t cancel = MSG_CANCEL_FIXED_BYTES + MSG_CANCEL_SLICES_MAX * 4;
     size_t most = request > report ? request : report;
 
@@ -509,6 +531,36 @@ static void msg_get_session_cancelled(struct msg_decoder *decoder,
     msg_demand_end(decoder);
 }
 
+static void msg_get_check(struct msg_decoder *decoder, struct msg_report *report,
+                          const struct wire_field *field)
+{
+    size_t len_bytes = field->value.left_bytes;
+    size_t parts = 0;
+
+    if (len_bytes >= MSG_CHECK_FIXED_BYTES)
+        parts = wire_load_u16(field->value.at + MSG_CHECK_FIXED_BYTES - 2);
+    if (report->check_wire != NULL)
+        msg_refuse(decoder, KVF_E_DECODE, "a field comes twice");
+    else if (parts == 0 || parts > MSG_CHECK_PARTS_MAX ||
+             len_bytes != MSG_CHECK_FIXED_BYTES + parts * 8)
+        msg_refuse(decoder, KVF_E_PROTOCOL, "a self check is out of its range");
+    else
+        report->check_wire = field->value.at;
+}
+
+static void msg_get_report_fields(struct msg_decoder *decoder, struct msg_report *report)
+{
+    struct wire_field field;
+
+    while (wire_get_field(&decoder->reader, &field)) {
+        if (field.tag == MSG_FIELD_CHECK)
+            msg_get_check(decoder, report, &field);
+        else if (wire_field_is_required(&field))
+            msg_refuse(decoder, KVF_E_DECODE, "a required field is not known");
+    }
+    msg_demand_end(decoder);
+}
+
 static void msg_get_report(struct msg_decoder *decoder, struct msg_report *report)
 {
     struct wire_reader *reader = &decoder->reader;
@@ -537,7 +589,25 @@ static void msg_get_report(struct msg_decoder *decoder, struct msg_report *repor
     msg_demand(decoder, report->path < KVF_PATH_COUNT, KVF_E_PROTOCOL, "path is out of range");
     msg_demand(decoder, report->aux_bytes == 0 || (success && report->is_last), KVF_E_PROTOCOL,
                "aux without the last success");
-    msg_demand_end(decoder);
+    msg_get_report_fields(decoder, report);
+}
+
+bool msg_check_read(const struct msg_report *report, struct msg_check *check_out)
+{
+    struct wire_reader reader;
+
+    if (report->check_wire == NULL)
+        return false;
+    reader = wire_reader_make(report->check_wire, MSG_CHECK_FIXED_BYTES);
+    check_out->token_first = wire_get_u32(&reader);
+    check_out->token_end = wire_get_u32(&reader);
+    check_out->layer_first = wire_get_u32(&reader);
+    check_out->layer_end = wire_get_u32(&reader);
+    check_out->part_count = wire_get_u16(&reader);
+    for (unsigned i = 0; i < check_out->part_count; i++)
+        check_out->parts[i] =
+            wire_load_u64(report->check_wire + MSG_CHECK_FIXED_BYTES + (size_t)i * 8);
+    return true;
 }
 
 static void msg_get_settled(struct msg_decoder *decoder, struct msg_settled *settled)

@@ -173,6 +173,20 @@ enum msg_report_status {
 };
 #define MSG_REPORT_STATUS_COUNT 3
 
+#define MSG_CHECK_PARTS_MAX 64u
+
+/*
+ * Self check of one slice: what window it was, and a digest of its source bytes, so that the
+ * receiver can compare its pages. The fragments of the slice, in plan order, are cut into
+ * min(fragments, MSG_CHECK_PARTS_MAX) parts of consecutive ones: fragment i of n is in part
+ * i * parts / n. A part's digest is the sum of XXH64(bytes of fragment i, seed i).
+ */
+struct msg_check {
+    uint32_t token_first, token_end, layer_first, layer_end;
+    uint16_t part_count; /* 1..MSG_CHECK_PARTS_MAX */
+    uint64_t parts[MSG_CHECK_PARTS_MAX];
+};
+
 /* writer -> receiver: the end of one slice. */
 struct msg_report {
     uint64_t rid;
@@ -187,7 +201,12 @@ struct msg_report {
     uint16_t aux_bytes; /* > 0 only with SUCCESS and is_last */
     const uint8_t *aux; /* borrows */
     uint64_t report_id;
+    const struct msg_check *check; /* for encoding; NULL = none, and after decoding */
+    const uint8_t *check_wire;     /* after decoding: for msg_check_read(); NULL = none; borrows */
 };
+
+/* False: the report has none. */
+bool msg_check_read(const struct msg_report *report, struct msg_check *check_out);
 
 /* writer -> receiver: closes an IN_DOUBT. */
 struct msg_settled {

@@ -101,6 +101,8 @@ enum kvf_status reactor_open(struct kvf *kvf, struct reactor **reactor_out,
     if (status == KVF_OK)
         status = tasks_open(reactor);
     if (status == KVF_OK)
+        status = check_open(reactor);
+    if (status == KVF_OK)
         status = kvf->place.side == KVF_CONTEXT ? send_glue_open(reactor, text_out)
                                                 : recv_glue_open(reactor, text_out);
     if (status != KVF_OK) {
@@ -123,6 +125,7 @@ void reactor_close(struct reactor *reactor)
     heap = &reactor->kvf->heap.table;
     recv_session_close(reactor->recv);
     send_session_close(reactor->send);
+    check_close(reactor);
     tasks_close(reactor);
     peers_close(reactor);
     outbox_close(reactor->outbox);

@@ -102,6 +102,8 @@ struct command {
 };
 _Static_assert(sizeof(struct command) <= RING_ENTRY_BYTES, "a command fits an entry");
 
+struct reactor_check; /* reactor_check.c */
+
 struct reactor {
     struct kvf *kvf;
     struct transport *transport;
@@ -136,6 +138,7 @@ struct reactor {
     bool pairs_short;        /* of this pass: the oldest waiting task found no room */
     uint64_t *own_addresses; /* slot 0 of this rank's pools */
     uint64_t puts_inflight;
+    struct reactor_check *check; /* NULL unless self_check */
 
     /* Scratch for one REQUEST_DATA. */
     struct kvf_block_list *asked_lists;
@@ -179,6 +182,7 @@ enum kvf_status recv_glue_open(struct reactor *reactor, struct geo_text *text_ou
 /* Most writers of one request. */
 uint32_t recv_glue_writers_max(const struct reactor *reactor);
 enum kvf_status recv_glue_step(struct reactor *reactor, struct recv_event *event);
+void recv_glue_message(struct reactor *reactor, struct peer *peer, const struct msg *msg);
 void recv_glue_request(struct reactor *reactor, const struct admission_request *request);
 
 /* A request that the machine refused ends at once. */
@@ -197,5 +201,17 @@ bool tasks_pump(struct reactor *reactor);
 bool tasks_ready(const struct reactor *reactor);
 void task_put_done(struct reactor *reactor, uint32_t index, enum kvf_status status);
 void task_flush_done(struct reactor *reactor, uint32_t index, enum kvf_status status);
+
+/* ---- reactor_check.c ------------------------------------------------------------------------- */
+
+/* Nothing unless the setting self_check is on. */
+enum kvf_status check_open(struct reactor *reactor);
+void check_close(struct reactor *reactor);
+/* Writer: digests what a write that ended well has read; its report takes it along. */
+void check_written(struct reactor *reactor, const struct reactor_task *task);
+/* Writer: adds the digest to the report of that write; nothing for other messages. */
+void check_attach(struct reactor *reactor, uint32_t receiver, struct msg *msg);
+/* Reader: false when its pages differ from what the writer read; logged. */
+bool check_arrived(struct reactor *reactor, const struct peer *peer, const struct msg *msg);
 
 #endif /* KVF_REACTOR_INTERNAL_H */

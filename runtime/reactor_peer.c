@@ -261,11 +261,6 @@ static void peer_unexpected(struct reactor *reactor, struct peer *peer, const st
 static void peer_deliver(struct reactor *reactor, struct peer *peer, const struct msg *msg,
                          enum kvf_status check)
 {
-    struct recv_event event = {
-        .kind = RECV_MESSAGE,
-        .u.message = {.peer = peer->world_rank, .msg = msg},
-    };
-
     switch ((enum msg_type)msg->header.type) {
     case MSG_REQUEST_DATA:
     case MSG_CANCEL_SESSION:
@@ -281,7 +276,7 @@ static void peer_deliver(struct reactor *reactor, struct peer *peer, const struc
         if (reactor->recv == NULL)
             peer_unexpected(reactor, peer, msg);
         else
-            recv_glue_step(reactor, &event);
+            recv_glue_message(reactor, peer, msg);
         break;
     case MSG_PING:
         peer_pong(reactor, peer, msg->u.ping.nonce);

@@ -190,3 +190,21 @@ void recv_glue_request(struct reactor *reactor, const struct admission_request *
     if (status != KVF_OK)
         reactor_refuse(reactor, request->rid, status);
 }
+
+void recv_glue_message(struct reactor *reactor, struct peer *peer, const struct msg *msg)
+{
+    struct recv_event event = {
+        .kind = RECV_MESSAGE,
+        .u.message = {.peer = peer->world_rank, .msg = msg},
+    };
+
+    if (reactor->check != NULL && !check_arrived(reactor, peer, msg)) {
+        struct recv_event fail = {
+            .kind = RECV_CANCEL,
+            .u.cancel = {.rid = msg->u.report.rid, .code = KVF_E_TRANSFER},
+        };
+
+        recv_glue_step(reactor, &fail); /* first: the report may make it whole */
+    }
+    recv_glue_step(reactor, &event);
+}

@@ -216,6 +216,7 @@ static void send_carry(struct reactor *reactor, struct send_action *action)
     switch (action->kind) {
     case SEND_ACT_MESSAGE:
         peer = peer_of_rank(&reactor->kvf->peers, action->peer);
+        check_attach(reactor, action->peer, &action->u.msg);
         if (peer != NULL)
             peer_send(reactor, peer, &action->u.msg); /* a loss is noted and stepped later */
         break;

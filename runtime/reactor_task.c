@@ -145,6 +145,8 @@ static void task_end(struct reactor *reactor, struct reactor_task *task, enum kv
     struct send_event event =
         task_event(task, task->state == TASK_DOUBT ? SEND_TASK_SETTLED : SEND_TASK_ENDED, status);
 
+    if (status == KVF_OK)
+        check_written(reactor, task);
     task_free(reactor, task); /* first: the step may start another one */
     send_glue_step(reactor, &event);
 }

@@ -465,6 +465,8 @@ enum kvf_status recv_live_cancel(struct recv_side *side, uint64_t rid, enum kvf_
         end.outcome = SESSION_CANCELLED;
     else if (code == KVF_E_TIMEOUT)
         end.reason = MSG_CANCEL_TIMEOUT;
+    else if (code == KVF_E_TRANSFER)
+        end.reason = MSG_CANCEL_FAILED;
     if (session == NULL)
         return rid_map_find(side->map, rid) == NULL ? KVF_E_NOTFOUND : KVF_OK;
     if (recv_live_pending(session))

@@ -9,6 +9,18 @@ const struct recv_counts *recv_session_counts(const struct recv_side *side)
     return &side->counts;
 }
 
+bool recv_session_lists(const struct recv_side *side, uint64_t rid, uint32_t tag,
+                        const struct kvf_block_list **lists_out, uint32_t *prompt_tokens_out)
+{
+    const struct recv_session *session = recv_live_find(side, rid);
+
+    if (session == NULL || session->tag != tag || !recv_live_pending(session))
+        return false;
+    *lists_out = session->lists;
+    *prompt_tokens_out = session->prompt_tokens;
+    return true;
+}
+
 enum kvf_status recv_session_result(const struct recv_side *side, uint64_t rid,
                                     struct session_result *result_out)
 {

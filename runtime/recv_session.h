@@ -225,6 +225,13 @@ struct recv_counts {
 
 const struct recv_counts *recv_session_counts(const struct recv_side *side);
 
+/*
+ * Block lists of a live request whose outcome is open; borrows until the next step. False: there is
+ * none such.
+ */
+bool recv_session_lists(const struct recv_side *side, uint64_t rid, uint32_t tag,
+                        const struct kvf_block_list **lists_out, uint32_t *prompt_tokens_out);
+
 /* Result of a request that is open here, as it stands. Errors: E_NOTFOUND (not live). */
 enum kvf_status recv_session_result(const struct recv_side *side, uint64_t rid,
                                     struct session_result *result_out);

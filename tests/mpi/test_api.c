@@ -244,6 +244,12 @@ static void scenario_direct(void)
     success("all:\n  path: direct\n", false, KVF_PATH_DIRECT);
 }
 
+static void scenario_self_check(void)
+{
+    success("all:\n  self_check: true\n", false, KVF_PATH_MAPPED);
+    success("all:\n  self_check: true\n  path: direct\n", false, KVF_PATH_DIRECT);
+}
+
 static void scenario_registered(void)
 {
     success(NULL, true, KVF_PATH_DIRECT);
@@ -529,6 +535,7 @@ static const struct {
     {"caller", scenario_caller, false},
     {"direct", scenario_direct, false},
     {"registered", scenario_registered, false},
+    {"self_check", scenario_self_check, false},
     {"answers", scenario_answers, false},
     {"cancel", scenario_cancel, false},
     {"wait", scenario_wait, false},

@@ -14,6 +14,8 @@ static const struct kvf_block_list lists[] = {
 };
 static const uint32_t slices[] = {MSG_SLICE_WHOLE, 5};
 static const uint8_t some_bytes[] = {0xde, 0xad, 0xbe, 0xef, 0x00, 0x01};
+static const struct msg_check some_check = {
+    .token_end = 17, .layer_end = 4, .part_count = 2, .parts = {UINT64_C(0x0123456789abcdef), 1}};
 
 #define HEADER(type_) \
     { \
@@ -77,6 +79,15 @@ static const struct msg samples[] = {
     {HEADER(MSG_REPORT),
      {.report = {.rid = RID,
                  .tag = 17,
+                 .slice = 0,
+                 .status = MSG_REPORT_SUCCESS,
+                 .bytes_written = 4096,
+                 .path = KVF_PATH_DIRECT,
+                 .report_id = 76,
+                 .check = &some_check}}},
+    {HEADER(MSG_REPORT),
+     {.report = {.rid = RID,
+                 .tag = 17,
                  .slice = MSG_SLICE_WHOLE,
                  .status = MSG_REPORT_IN_DOUBT,
                  .code = KVF_E_PEER_LOST,
@@ -123,8 +134,14 @@ size_t sample_msg_encode(const struct msg *msg, uint64_t seq, uint8_t *bytes, si
 size_t sample_msg_again(struct msg *msg, struct kvf_block_list *again_lists, uint32_t *slots,
                         uint32_t slots_max, uint8_t *bytes, size_t max_bytes)
 {
+    struct msg copy = *msg;
+    struct msg_check check;
     size_t len;
 
+    if (msg->header.type == MSG_REPORT && msg_check_read(&msg->u.report, &check)) {
+        copy.u.report.check = &check;
+        msg = &copy;
+    }
     if (msg->header.type == MSG_REQUEST_DATA) {
         if (msg->u.request_data.block_count > slots_max)
             return 0;

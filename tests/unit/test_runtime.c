@@ -147,6 +147,72 @@ static void quiet(void *self, enum kvf_log_level level, const char *event, const
     (void)text;
 }
 
+/* ---- self check ----------------------------------------------------------------------------- */
+
+#define SELF_CHECK \
+    "all:\n  progress: caller\n  self_check: true\n  tombstones_max: 1024\n  requests_max: 64\n" \
+    "  blocks_max: 4096\n"
+
+static void self_check_finds_nothing_wrong_in_what_is_right(void **state)
+{
+    (void)state;
+    succeed("ctx tp=1; gen tp=1", SELF_CHECK, true);
+    succeed("ctx tp=2; gen tp=1 pp=2", SELF_CHECK, true);
+    succeed("ctx tp=1 pp=2; gen tp=2", SELF_CHECK "  path: direct\n", false);
+}
+
+static char self_check_line[512];
+
+static void keep_error(void *self, enum kvf_log_level level, const char *event, const char *text)
+{
+    (void)self;
+    (void)event;
+    if (level == KVF_LOG_ERROR && strstr(text, "is not what lies in the pages") != NULL)
+        snprintf(self_check_line, sizeof(self_check_line), "%s", text);
+}
+
+/*
+ * One bit of a page of the reader is turned whenever something has been written there, so that it
+ * is wrong when the report arrives. `bad` is a byte of slot 5's last layer.
+ */
+static void self_check_names_a_byte_that_was_turned(void **state)
+{
+    const struct tiny_request request = {.rid = 77, .prompt_tokens = 30, .slot_first = 3};
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+    const struct kvf_event *event;
+    struct tiny_engine *reader;
+    uint64_t stride;
+    uint8_t *bad;
+    uint8_t turned;
+
+    (void)state;
+    sim->log = keep_error;
+    self_check_line[0] = 0;
+    sim->ranks[0].settings = sim->ranks[1].settings = SELF_CHECK;
+    assert_true(sim_open(sim));
+    open_all(sim, &request, true);
+    reader = &sim->ranks[1].engine;
+    stride = reader->layout->pools[0].slot_stride;
+    bad = (uint8_t *)kvf_pool_base(reader->pools[0]) + 5 * stride +
+          reader->layout->pools[0].slot_bytes - 3;
+    turned = *bad;
+    for (uint32_t s = 0; s < STEPS && sim_event(sim, 1, 77, KVF_EVENT_RELEASED) == NULL; s++) {
+        sim_step(sim);
+        if (*bad != turned)
+            turned = *bad ^= 4;
+    }
+    event = sim_event(sim, 1, 77, KVF_EVENT_FAILED);
+    assert_non_null(event);
+    assert_int_equal(event->status, KVF_E_TRANSFER);
+    assert_null(sim_event(sim, 1, 77, KVF_EVENT_READY));
+    fprintf(stderr, "LINE %s\n", self_check_line);
+    assert_non_null(strstr(self_check_line, "request 77: "));
+    assert_non_null(strstr(self_check_line, "ctx0/0"));
+    assert_non_null(strstr(self_check_line, "layers 0 to 3, slot 5 of pool 0"));
+    all_released(sim, 77);
+    end(sim, true);
+}
+
 /* ---- ceilings ------------------------------------------------------------------------------- */
 
 /* Takes the events of all ranks out; adds up what came of them. */
@@ -454,6 +520,8 @@ int main(void)
         cmocka_unit_test(mapped_requests_arrive_whole),
         cmocka_unit_test(direct_requests_arrive_whole),
         cmocka_unit_test(far_requests_arrive_whole),
+        cmocka_unit_test(self_check_finds_nothing_wrong_in_what_is_right),
+        cmocka_unit_test(self_check_names_a_byte_that_was_turned),
         cmocka_unit_test(what_receivers_may_open_is_never_refused_for_room),
         cmocka_unit_test(ceilings_that_take_too_much_memory_fail_the_start),
         cmocka_unit_test(failing_put_fails_the_request_on_both_sides),
