@@ -50,8 +50,9 @@ enum kvf_status context_agree(struct kvf *kvf, enum kvf_status status, const cha
     if (collective != KVF_OK) {
         if (status != KVF_OK)
             log_error(&kvf->logger, "", "%s: %s", kvf_status_text(status), text);
-        log_error(&kvf->logger, "", "the ranks did not come together in time: %s",
-                  kvf_status_text(collective));
+        log_error(&kvf->logger, "", "the ranks did not come together in time: %s%s%s",
+                  kvf_status_text(collective), kvf->world->missing_text[0] != 0 ? "; " : "",
+                  kvf->world->missing_text);
         atomic_store(&kvf->damaged, true);
         return collective;
     }

@@ -61,6 +61,8 @@ struct world {
     /* What opening found wrong on this rank alone: the caller has all ranks agree on it. */
     enum kvf_status trouble;
     char trouble_text[WORLD_TEXT_BYTES];
+    /* After a gather or split that gave E_WORLD: "did not come: world ranks 3, 5", or "". */
+    char missing_text[WORLD_TEXT_BYTES];
 
     /* Bound of each of the calls below. */
     void (*set_timeout)(void *self, uint32_t timeout_ms);

@@ -23,6 +23,8 @@
 
 #define WORLD_SPINS 200     /* passes before a waiting rank yields its core for longer */
 #define WORLD_NAP_NS 50000L /* ranks may be more than cores */
+#define WORLD_ROLL_TAG 1    /* of the only messages on this communicator */
+#define WORLD_ROLL_NS (500 * CLOCK_NS_PER_MS) /* all that came have told each other by then */
 
 struct world_mpi {
     struct world table;
@@ -33,6 +35,8 @@ struct world_mpi {
     bool (*idle)(void *idle_self);
     void *idle_self;
     bool damaged; /* a collective did not end: its communicator must not be freed */
+    bool rolling; /* inside a collective of the start: who gives up tells the others */
+    bool *came;   /* [rank_count] of the roll call; stays when MPI is left behind */
 };
 
 static enum kvf_status world_mpi_status(int code)
@@ -43,6 +47,75 @@ static enum kvf_status world_mpi_status(int code)
 static uint64_t world_deadline(const struct world_mpi *world)
 {
     return clock_now_ns() + world->timeout_ms * CLOCK_NS_PER_MS;
+}
+
+/* Notes who has told that it gave up; true when somebody has. */
+static bool world_hear(struct world_mpi *world)
+{
+    int there = 1;
+    bool heard = false;
+
+    while (there) {
+        MPI_Status status;
+
+        there = 0;
+        if (MPI_Iprobe(MPI_ANY_SOURCE, WORLD_ROLL_TAG, world->parts[WORLD_ALL], &there, &status) !=
+                MPI_SUCCESS ||
+            !there)
+            break;
+        if (MPI_Recv(NULL, 0, MPI_BYTE, status.MPI_SOURCE, WORLD_ROLL_TAG, world->parts[WORLD_ALL],
+                     MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            break;
+        world->came[status.MPI_SOURCE] = true;
+        heard = true;
+    }
+    return heard;
+}
+
+static void world_missing(struct world_mpi *world)
+{
+    struct world *table = &world->table;
+    size_t at = 0;
+    uint32_t missing = 0;
+
+    for (uint32_t r = 0; r < table->rank_count; r++) {
+        if (world->came[r])
+            continue;
+        missing++;
+        if (at + 32 < sizeof(table->missing_text))
+            at += (size_t)snprintf(table->missing_text + at, sizeof(table->missing_text) - at,
+                                   "%s%u", missing == 1 ? "did not come: world ranks " : ", ", r);
+        else if (at + 4 < sizeof(table->missing_text))
+            at += (size_t)snprintf(table->missing_text + at, sizeof(table->missing_text) - at,
+                                   ", ...");
+    }
+}
+
+/*
+ * A collective does not say who is missing. Every rank that gives up tells all others by an empty
+ * message, which needs nobody to wait for it, and gives up too when it is told: who is not heard of
+ * did not come.
+ */
+static void world_roll_call(struct world_mpi *world)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+    uint64_t end_ns = clock_now_ns() + WORLD_ROLL_NS;
+
+    if (!world->rolling)
+        return;
+    world->came[world->table.rank] = true;
+    for (uint32_t r = 0; r < world->table.rank_count; r++) {
+        MPI_Request request;
+
+        if (r != world->table.rank && MPI_Isend(NULL, 0, MPI_BYTE, (int)r, WORLD_ROLL_TAG,
+                                                world->parts[WORLD_ALL], &request) == MPI_SUCCESS)
+            MPI_Request_free(&request);
+    }
+    while (clock_now_ns() < end_ns) {
+        world_hear(world);
+        nanosleep(&nap, NULL);
+    }
+    world_missing(world);
 }
 
 /* Tests until the request is done. On an error or the deadline the world is damaged. */
@@ -61,8 +134,10 @@ static enum kvf_status world_wait(struct world_mpi *world, MPI_Request *request,
         }
         if (done)
             return KVF_OK;
-        if (clock_now_ns() >= deadline_ns) {
+        if (clock_now_ns() >= deadline_ns ||
+            (world->rolling && spins >= WORLD_SPINS && world_hear(world))) {
             world->damaged = true;
+            world_roll_call(world);
             return KVF_E_WORLD;
         }
         if (world->idle != NULL && world->idle(world->idle_self))
@@ -163,6 +238,7 @@ static enum kvf_status world_mpi_gather(void *self, enum world_part part, const 
     gather = kvf_alloc(world->heap, 1, sizeof(*gather));
     if (gather == NULL)
         return KVF_E_NOMEM;
+    world->rolling = true;
     gather->len = len_bytes;
     gather->lens = kvf_alloc(world->heap, got.count, sizeof(*gather->lens));
     gather->counts = kvf_alloc(world->heap, got.count, sizeof(*gather->counts));
@@ -176,6 +252,7 @@ static enum kvf_status world_mpi_gather(void *self, enum world_part part, const 
         status =
             got.bytes == NULL ? KVF_E_NOMEM : world_gather_bytes(world, comm, bytes, gather, &got);
     }
+    world->rolling = false;
     if (world->damaged)
         return status; /* MPI may still write into all of it */
     kvf_release(world->heap, gather->displacements);
@@ -197,8 +274,11 @@ static enum kvf_status world_mpi_split(void *self, const struct world_colours *c
     struct world_mpi *world = self;
 
     for (unsigned part = WORLD_SIDE; part <= WORLD_PP; part++) {
-        enum kvf_status status = world_mpi_barrier(world, world_deadline(world));
+        enum kvf_status status;
 
+        world->rolling = true;
+        status = world_mpi_barrier(world, world_deadline(world));
+        world->rolling = false;
         if (status != KVF_OK)
             return status;
         if (MPI_Comm_split(world->parts[WORLD_ALL], (int)colours->of[part], (int)world->table.rank,
@@ -259,6 +339,7 @@ static void world_mpi_close(void *self, bool clean)
     for (unsigned part = WORLD_PART_COUNT; part-- > 0;)
         if (world->parts[part] != MPI_COMM_NULL)
             MPI_Comm_free(&world->parts[part]);
+    kvf_release(world->heap, world->came);
     kvf_release(world->heap, world);
 }
 
@@ -299,7 +380,8 @@ static enum kvf_status world_dup(struct world_mpi *world, MPI_Comm comm)
         return KVF_E_MPI;
     world->table.rank = (uint32_t)rank;
     world->table.rank_count = (uint32_t)ranks;
-    return KVF_OK;
+    world->came = kvf_alloc(world->heap, (size_t)ranks, sizeof(*world->came));
+    return world->came == NULL ? KVF_E_NOMEM : KVF_OK;
 }
 
 static enum kvf_status world_mpi_open(MPI_Comm comm, struct world **world_out)

@@ -395,6 +395,46 @@ static void scenario_refusals(void)
     kvf_topology_free(topology);
 }
 
+static char missing_line[512];
+
+static void keep_missing(void *self, enum kvf_log_level level, const char *event, const char *text)
+{
+    (void)self;
+    (void)level;
+    (void)event;
+    if (strstr(text, "did not come") != NULL)
+        snprintf(missing_line, sizeof(missing_line), "%s", text);
+}
+
+/* Only when named: the last rank stays away from publishing; all others name it. */
+static void scenario_missing(void)
+{
+    struct kvf_open_params params = KVF_OPEN_PARAMS_INIT;
+    struct kvf_topology *topology = NULL;
+    const struct tiny_params tiny = {.slots = 16};
+    struct tiny_engine engine;
+    struct kvf *kvf = NULL;
+    char want[64];
+
+    CHECK(kvf_topology_parse(topology_text(), &topology, NULL, 0) == KVF_OK);
+    params.topology = topology;
+    params.settings_text = "all:\n  connect_timeout_ms: 500\n  finalize_step_ms: 100\n";
+    params.log = keep_missing;
+    CHECK(kvf_open_mpi(MPI_COMM_WORLD, &params, &kvf) == KVF_OK);
+    if (world_rank != world_size - 1 && kvf != NULL) {
+        CHECK(tiny_open(&engine, kvf, topology, &tiny) == KVF_E_WORLD);
+        snprintf(want, sizeof(want), "did not come: world ranks %d", world_size - 1);
+        CHECK(strstr(missing_line, want) != NULL);
+        printf("[%d] %s\n", world_rank, missing_line);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (world_rank == 0)
+        printf("%s\n", failures == 0 ? "named the missing rank" : "FAILED");
+    fflush(stdout);
+    MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Abort(MPI_COMM_WORLD, failures == 0 ? 42 : 1); /* the library's collective cannot end */
+}
+
 /* A rank whose geometry does not fit the others: its requests fail, and say why. */
 static void scenario_incompatible(void)
 {
@@ -546,6 +586,7 @@ static const struct {
     {"reopen", scenario_reopen, false},
     {"single", scenario_single, true},
     {"killed", scenario_killed, true},
+    {"missing", scenario_missing, true},
 };
 #define SCENARIO_COUNT (sizeof(scenarios) / sizeof(scenarios[0]))
 
