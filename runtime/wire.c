@@ -15,7 +15,9 @@ uint32_t wire_checksum(const void *bytes, size_t len_bytes)
 
 uint32_t wire_checksum_but(const void *bytes, size_t len_bytes, size_t hole_at)
 {
-    /* The hash looks back 16 bytes from an end; gcc 12 calls that out of bounds in 4 bytes alone. */
+    /*
+     * The hash looks back 16 bytes from an end; gcc 12 calls that out of bounds in 4 bytes alone.
+     */
     static const uint8_t zeros[16];
     const uint8_t *hole = zeros + sizeof(zeros) - WIRE_CHECKSUM_BYTES;
     const uint8_t *at = bytes;
@@ -25,7 +27,8 @@ uint32_t wire_checksum_but(const void *bytes, size_t len_bytes, size_t hole_at)
     XXH32_reset(&state, 0);
     XXH32_update(&state, at, hole_at);
     XXH32_update(&state, hole, WIRE_CHECKSUM_BYTES);
-    XXH32_update(&state, at + hole_at + WIRE_CHECKSUM_BYTES, len_bytes - hole_at - WIRE_CHECKSUM_BYTES);
+    XXH32_update(&state, at + hole_at + WIRE_CHECKSUM_BYTES,
+                 len_bytes - hole_at - WIRE_CHECKSUM_BYTES);
     return XXH32_digest(&state);
 }
 
