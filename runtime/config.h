@@ -33,6 +33,7 @@
 enum settings_progress { SETTINGS_PROGRESS_THREAD, SETTINGS_PROGRESS_CALLER };
 enum settings_release_policy { SETTINGS_RELEASE_WAIT, SETTINGS_RELEASE_LEGACY };
 enum settings_writer_silence { SETTINGS_SILENCE_STRAND, SETTINGS_SILENCE_RELEASE };
+enum settings_pin { SETTINGS_PIN_AUTO, SETTINGS_PIN_OFF };
 enum settings_group_loss { SETTINGS_GROUP_FAIL_STOP, SETTINGS_GROUP_REGROUP };
 
 /*
@@ -51,6 +52,9 @@ enum settings_group_loss { SETTINGS_GROUP_FAIL_STOP, SETTINGS_GROUP_REGROUP };
       "who steps the library: a thread of its own, or the engine by kvf_progress()") \
     X(U64, progress_spin_us, TOP, "20", 0, 1000000, "us", RANK, "", \
       "how long the progress thread looks for work before it sleeps") \
+    X(ENUM, pin, TOP, "auto", 0, 0, "", RANK, "auto|off", \
+      "auto: where the rank is bound to several cores, the library's threads keep off the one " \
+      "that the engine published on; off: they run wherever the rank may") \
     X(BYTES, copy_step_bytes, TOP, "256KiB", 4096, 1073741824, "bytes", RANK, "", \
       "most bytes that one step copies where the engine steps the library") \
     X(ENUM, log_level, TOP, "info", 0, 0, "", RANK, "error|warn|info|debug", \

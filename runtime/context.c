@@ -15,7 +15,6 @@
 #include "publish.h"
 #include "reactor.h"
 #include "sweeper.h"
-#include "topo.h"
 #include "wire.h"
 #include "xfer/room.h"
 
@@ -305,6 +304,7 @@ enum kvf_status context_open(const struct context_outside *outside,
     kvf->heap.table = (struct kvf_heap){&kvf->heap, context_alloc, context_release};
     kvf->logger = (struct logger)LOGGER_INIT;
     kvf->world = outside->world;
+    kvf->refine_topo = outside->refine_topo;
     log_name(&kvf->logger, "%u", kvf->world->rank);
     if (params_read(given, &params, sizeof(params))) {
         kvf->logger.sink = params.log;
@@ -322,7 +322,8 @@ enum kvf_status context_open(const struct context_outside *outside,
         context_free(kvf, !atomic_load(&kvf->damaged));
         return status;
     }
-    topo_say(&kvf->logger, kvf->settings.progress == SETTINGS_PROGRESS_THREAD);
+    if (kvf->world->node_rank == 0)
+        topo_say_memlock(&kvf->logger);
     *kvf_out = kvf;
     return KVF_OK;
 }

@@ -25,6 +25,7 @@
 #include "metrics.h"
 #include "peer.h"
 #include "plan.h"
+#include "topo.h"
 #include "waker.h"
 #include "world.h"
 #include "xfer/path.h"
@@ -46,6 +47,7 @@ struct context_outside {
     enum kvf_status (*open_transport)(void *self, const struct context_transport *want,
                                       struct transport **transport_out, char *reason_out);
     void *self;
+    topo_refine_fn refine_topo; /* NULL: what the kernel says */
 };
 
 /* The public open, over any world; takes the world in any case. */
@@ -91,6 +93,8 @@ struct kvf {
     struct kvf_pool *pools;
     enum kvf_status pool_status; /* first failed pool call: publishing tells all ranks */
     uint64_t memory_bytes;       /* open: what the node had for pools */
+    topo_refine_fn refine_topo;  /* open */
+    struct topo topo;            /* publish */
 
     struct geo_record *record; /* publish: this rank's */
     uint32_t layer_count;      /* publish: global layers of the model */

@@ -155,6 +155,17 @@ static enum kvf_status publish_steps(struct kvf *kvf, const struct kvf_layout *l
     return status;
 }
 
+/* The threads inherit where they run. */
+static enum kvf_status publish_start(struct kvf *kvf)
+{
+    enum kvf_status status;
+
+    topo_enter(&kvf->topo);
+    status = reactor_start(kvf->reactor);
+    topo_leave(&kvf->topo);
+    return status;
+}
+
 enum kvf_status kvf_publish(struct kvf *kvf, const struct kvf_layout *layout,
                             struct kvf_pool *const *pools)
 {
@@ -164,9 +175,11 @@ enum kvf_status kvf_publish(struct kvf *kvf, const struct kvf_layout *layout,
         return KVF_E_INVAL;
     if (context_state(kvf) != CONTEXT_OPEN)
         return KVF_E_STATE;
+    topo_read(&kvf->topo, kvf->refine_topo, kvf->settings.pin == SETTINGS_PIN_AUTO);
+    topo_say(&kvf->topo, &kvf->logger, kvf->settings.progress == SETTINGS_PROGRESS_THREAD);
     status = publish_steps(kvf, layout, pools);
     if (status == KVF_OK)
-        status = context_agree(kvf, reactor_start(kvf->reactor), "cannot start a thread");
+        status = context_agree(kvf, publish_start(kvf), "cannot start a thread");
     if (status != KVF_OK) {
         if (kvf->reactor != NULL)
             reactor_stop(kvf->reactor);

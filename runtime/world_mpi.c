@@ -440,7 +440,10 @@ static enum kvf_status world_open_transport(void *self, const struct context_tra
 enum kvf_status kvf_open_mpi(MPI_Comm comm, const struct kvf_open_params *params,
                              struct kvf **kvf_out)
 {
-    struct context_outside outside = {.open_transport = world_open_transport};
+    struct context_outside outside = {
+        .open_transport = world_open_transport,
+        .refine_topo = topo_hwloc,
+    };
     int initialized = 0, finalized = 0;
     enum kvf_status status;
 

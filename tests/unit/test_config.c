@@ -228,7 +228,7 @@ static void config_unknown_key_names_the_nearest(void **state)
                    "unknown setting \"kv_cache_bouce_size_mb\"; the nearest is "
                    "kv_cache_bounce_size_mb");
     assert_refused("Progress", "thread", "unknown setting \"Progress\"; the nearest is progress");
-    assert_refused("", "1", "unknown setting \"\"; the nearest is path");
+    assert_refused("", "1", "unknown setting \"\"; the nearest is pin");
     assert_int_equal(settings_distance("kitten", "sitting"), 3);
     assert_int_equal(settings_distance("", "abc"), 3);
     assert_int_equal(settings_distance("abc", ""), 3);
