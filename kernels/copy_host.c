@@ -78,6 +78,32 @@ enum copy_host_isa copy_host_isa_get(void)
     return (enum copy_host_isa)isa;
 }
 
+/*
+ * -1: not looked for yet. Prefetching the fragments to come gains a third on AMD; on Intel the
+ * prefetches take the fill buffers that streaming stores need, and cost as much
+ * (docs/benchmarks.md).
+ */
+static _Atomic int ahead_in_use = -1;
+
+bool copy_host_ahead_get(void)
+{
+    int ahead = atomic_load_explicit(&ahead_in_use, memory_order_relaxed);
+    if (ahead < 0) {
+#if COPY_HOST_X86
+        ahead = !__builtin_cpu_is("intel");
+#else
+        ahead = 1;
+#endif
+        atomic_store_explicit(&ahead_in_use, ahead, memory_order_relaxed);
+    }
+    return ahead != 0;
+}
+
+void copy_host_ahead_set(bool ahead)
+{
+    atomic_store_explicit(&ahead_in_use, ahead, memory_order_relaxed);
+}
+
 enum kvf_status copy_host_isa_set(enum copy_host_isa isa)
 {
     if (!isa_on_this_cpu(isa)) {
@@ -292,6 +318,7 @@ static void window_drop(struct window *window, uint32_t count)
 bool copy_host_step(struct copy_cursor *cursor, uint64_t bytes_max)
 {
     copy_batch_fn batch = variants[copy_host_isa_get()].batch;
+    bool ahead = copy_host_ahead_get();
     struct window window;
 
     window.count = 0;
@@ -301,7 +328,7 @@ bool copy_host_step(struct copy_cursor *cursor, uint64_t bytes_max)
             break;
         }
         uint32_t count = window.count < BATCH_FRAGMENTS ? window.count : BATCH_FRAGMENTS;
-        batch(window.fragments, count, window.count);
+        batch(window.fragments, count, ahead ? window.count : 0);
         window_drop(&window, count);
     }
     fence_stores();

@@ -43,6 +43,7 @@ struct copy_fragment {
 
 /*
  * Copies the first `count` (>= 1) of `known` (>= count) fragments; the others are prefetched only.
+ * `known` 0: no prefetch at all.
  */
 typedef void (*copy_batch_fn)(const struct copy_fragment *fragments, uint32_t count,
                               uint32_t known);
@@ -128,9 +129,11 @@ COPY_INLINE void copy_streaming(const struct copy_fragment *fragment,
         lines(dst, src, fragment->bytes, ahead->src, ahead_bytes);
         return;
     }
-    copy_prefetch(ahead->dst);
-    copy_prefetch(ahead->dst + ahead->bytes - 1);
-    copy_prefetch(ahead->src + ahead_bytes - 1);
+    if (ahead_bytes > 0) {
+        copy_prefetch(ahead->dst);
+        copy_prefetch(ahead->dst + ahead->bytes - 1);
+        copy_prefetch(ahead->src + ahead_bytes - 1);
+    }
     size_t head = (size_t)(0 - (uintptr_t)dst) % COPY_LINE_BYTES;
     copy_short(dst, src, head);
     size_t body = (fragment->bytes - head) / COPY_LINE_BYTES * COPY_LINE_BYTES;
@@ -170,11 +173,15 @@ COPY_INLINE uint32_t copy_ahead(size_t bytes)
 COPY_INLINE void copy_batch(const struct copy_fragment *fragments, uint32_t count, uint32_t known,
                             copy_lines_fn lines)
 {
+    static const struct copy_fragment none;
     uint32_t ahead = copy_ahead(fragments[0].bytes);
 
     for (uint32_t i = 0; i < count; i++) {
         const struct copy_fragment *fragment = &fragments[i];
         const struct copy_fragment *next = i + ahead < known ? fragment + ahead : fragment;
+        if (known == 0) {
+            next = &none;
+        }
         if (fragment->bytes >= COPY_STREAM_BYTES_MIN || copy_is_lines(fragment)) {
             copy_streaming(fragment, next, lines);
         } else {

@@ -82,6 +82,13 @@ enum copy_host_isa copy_host_isa_get(void);
  */
 enum kvf_status copy_host_isa_set(enum copy_host_isa isa);
 
+/*
+ * Whether fragments to come are prefetched: what pays on this CPU, or what was set for all copies
+ * that start later (for tests and benches). The bytes are the same either way.
+ */
+bool copy_host_ahead_get(void);
+void copy_host_ahead_set(bool ahead);
+
 /* "portable", "sse2", "avx2", "avx512". */
 const char *copy_host_isa_name(enum copy_host_isa isa);
 

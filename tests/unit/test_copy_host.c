@@ -139,18 +139,23 @@ static void assert_same(const char *got, const char *want, size_t bytes, const c
              at, (unsigned char)got[at], (unsigned char)want[at]);
 }
 
-/* Runs a test body once for each variant of this CPU. */
+/* Runs a test body once for each variant of this CPU, with and without prefetch. */
 static void each_isa(void (*body)(void))
 {
     enum copy_host_isa before = copy_host_isa_get();
+    bool ahead = copy_host_ahead_get();
     int ran = 0;
 
     for (int isa = 0; isa < COPY_HOST_ISA_COUNT; isa++) {
         if (copy_host_isa_set((enum copy_host_isa)isa) == KVF_OK) {
+            copy_host_ahead_set(true);
+            body();
+            copy_host_ahead_set(false);
             body();
             ran++;
         }
     }
+    copy_host_ahead_set(ahead);
     assert_true(ran >= 1);
     assert_int_equal(copy_host_isa_set(before), KVF_OK);
 }
