@@ -128,3 +128,11 @@ struct kvf_pool_shape *geo_edit_shape(struct geo_record *record, uint32_t pool)
 {
     return (struct kvf_pool_shape *)&record->layout.pools[pool];
 }
+
+void geo_assert_totals_equal(const struct plan_totals *got, const struct plan_totals *want)
+{
+    assert_int_equal(got->fragments, want->fragments);
+    assert_int_equal(got->bytes, want->bytes);
+    assert_int_equal(got->largest_bytes, want->largest_bytes);
+    assert_int_equal(got->blocks, want->blocks);
+}

@@ -10,6 +10,7 @@
 
 #include "geometry.h"
 #include "pages.h"
+#include "plan.h"
 #include "testing.h"
 
 #define GEO_MAKE_LAYERS_MAX 128u
@@ -70,5 +71,8 @@ struct kvf_entry *geo_edit_entry(struct geo_record *record, uint32_t group, uint
                                  uint32_t entry);
 struct geo_pool *geo_edit_pool(struct geo_record *record, uint32_t pool);
 struct kvf_pool_shape *geo_edit_shape(struct geo_record *record, uint32_t pool);
+
+/* Field by field: bytes between fields are anything. */
+void geo_assert_totals_equal(const struct plan_totals *got, const struct plan_totals *want);
 
 #endif /* KVF_TEST_GEO_MAKE_H */

@@ -135,7 +135,7 @@ static enum kvf_status fill(struct bed *bed)
         struct plan_totals totals;
 
         plan_count(bed->template, &bed->request, &bed->piece, &totals);
-        assert_memory_equal(&totals, &bed->filled.totals, sizeof(totals));
+        geo_assert_totals_equal(&bed->filled.totals, &totals);
     }
     return status;
 }

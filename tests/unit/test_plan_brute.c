@@ -400,7 +400,7 @@ static uint64_t send_all(struct trial *trial, struct side *writer, struct side *
             plan_fill(template, &request, &trial->pieces[i], &addresses, &scratch, &filled),
             KVF_OK);
         plan_count(template, &request, &trial->pieces[i], &totals);
-        assert_memory_equal(&totals, &filled.totals, sizeof(totals));
+        geo_assert_totals_equal(&filled.totals, &totals);
         plan_walk_init(&walk, scratch.stripes, filled.stripe_count);
         while (plan_walk_next(&walk, &fragment)) {
             move(&writer->memory, &reader->memory, &fragment);
