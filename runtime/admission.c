@@ -385,15 +385,21 @@ enum kvf_status admission_window(struct admission *admission, uint64_t rid,
     return status;
 }
 
-void admission_window_undo(struct admission *admission, uint64_t rid)
+void admission_window_undo(struct admission *admission, uint64_t rid,
+                           const struct kvf_window *window)
 {
     struct admission_request *request;
+    uint32_t at = 0;
 
     pthread_mutex_lock(&admission->lock);
     request = rid_map_find(admission->live, rid);
-    if (request != NULL && request->window_count > 0) {
-        request->window_count--;
-        request->closed = false;
+    while (request != NULL && at < request->window_count &&
+           (request->windows[at].token_first != window->token_first ||
+            request->windows[at].layer_first != window->layer_first))
+        at++; /* windows do not overlap: each begins elsewhere */
+    if (request != NULL && at < request->window_count) {
+        request->windows[at] = request->windows[--request->window_count];
+        request->closed = request->closed && !window->last;
     }
     pthread_mutex_unlock(&admission->lock);
 }

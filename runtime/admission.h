@@ -140,8 +140,9 @@ bool admission_is_synchronous(struct admission *admission, uint64_t rid);
 enum kvf_status admission_window(struct admission *admission, uint64_t rid,
                                  struct kvf_window *window, uint32_t layers, bool pipelined);
 
-/* Takes the last noted window back: the reactor's queue was full. */
-void admission_window_undo(struct admission *admission, uint64_t rid);
+/* Takes back what admission_window() noted and resolved: the reactor's queue was full. */
+void admission_window_undo(struct admission *admission, uint64_t rid,
+                           const struct kvf_window *window);
 
 uint32_t admission_live(struct admission *admission);
 

@@ -174,7 +174,7 @@ enum kvf_status kvf_send_blocks(struct kvf *kvf, kvf_req_id rid, const struct kv
     };
     status = reactor_add_window(kvf->reactor, rid, &ready);
     if (status != KVF_OK)
-        admission_window_undo(&kvf->admission, rid);
+        admission_window_undo(&kvf->admission, rid, &window);
     return status;
 }
 

@@ -205,7 +205,6 @@ static void self_check_names_a_byte_that_was_turned(void **state)
     assert_non_null(event);
     assert_int_equal(event->status, KVF_E_TRANSFER);
     assert_null(sim_event(sim, 1, 77, KVF_EVENT_READY));
-    fprintf(stderr, "LINE %s\n", self_check_line);
     assert_non_null(strstr(self_check_line, "request 77: "));
     assert_non_null(strstr(self_check_line, "ctx0/0"));
     assert_non_null(strstr(self_check_line, "layers 0 to 3, slot 5 of pool 0"));
@@ -315,6 +314,32 @@ static void ceilings_that_take_too_much_memory_fail_the_start(void **state)
     assert_false(sim_open(sim));
     for (uint32_t r = 0; r < sim->count; r++)
         assert_int_equal(sim->ranks[r].status, KVF_E_TOO_LARGE);
+    sim_close(sim, 20);
+    sim_free(sim);
+}
+
+/* Two threads add windows; the first one's finds the queue full. */
+static void window_that_is_taken_back_is_the_one_that_was_given(void **state)
+{
+    const struct tiny_request request = {.rid = 5, .prompt_tokens = 30};
+    struct kvf_window first = KVF_WINDOW_INIT, second = KVF_WINDOW_INIT;
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+    struct admission *admission;
+
+    (void)state;
+    assert_true(sim_open(sim));
+    admission = &sim->ranks[0].kvf->admission;
+    open_all(sim, &request, false);
+    first.token_end = second.token_first = 8;
+    first.last = false;
+    second.last = true;
+    assert_int_equal(admission_window(admission, 5, &first, TINY_LAYERS, true), KVF_OK);
+    assert_int_equal(admission_window(admission, 5, &second, TINY_LAYERS, true), KVF_OK);
+    admission_window_undo(admission, 5, &first);
+    assert_int_equal(admission_window(admission, 5, &first, TINY_LAYERS, true), KVF_E_STATE);
+    admission_window_undo(admission, 5, &second);
+    assert_int_equal(admission_window(admission, 5, &first, TINY_LAYERS, true), KVF_OK);
+    assert_int_equal(admission_window(admission, 5, &second, TINY_LAYERS, true), KVF_OK);
     sim_close(sim, 20);
     sim_free(sim);
 }
@@ -524,6 +549,7 @@ int main(void)
         cmocka_unit_test(self_check_names_a_byte_that_was_turned),
         cmocka_unit_test(what_receivers_may_open_is_never_refused_for_room),
         cmocka_unit_test(ceilings_that_take_too_much_memory_fail_the_start),
+        cmocka_unit_test(window_that_is_taken_back_is_the_one_that_was_given),
         cmocka_unit_test(failing_put_fails_the_request_on_both_sides),
         cmocka_unit_test(incompatible_peer_is_refused_by_code),
         cmocka_unit_test(no_path_fails_the_request_by_name),
