@@ -111,6 +111,7 @@ static void admission_remember(struct admission *admission, uint64_t rid, uint64
 static enum kvf_status admission_check(struct admission *admission, const struct admission_ask *ask,
                                        uint32_t *blocks_out, struct geo_text *text_out)
 {
+    enum kvf_status status;
     uint64_t blocks = 0;
 
     if (ask->prompt_tokens == 0 || ask->cached_tokens > ask->prompt_tokens) {
@@ -131,8 +132,12 @@ static enum kvf_status admission_check(struct admission *admission, const struct
         return KVF_E_TOO_LARGE;
     }
     *blocks_out = (uint32_t)blocks;
-    return plan_check_lists(admission->params.record, ask->lists, ask->list_count,
-                            ask->unique ? admission->bitmap : NULL, text_out);
+    status = plan_check_lists(admission->params.record, ask->lists, ask->list_count,
+                              ask->unique ? admission->bitmap : NULL, text_out);
+    if (status == KVF_OK && ask->unique)
+        status = plan_check_cover(admission->params.record, ask->lists, ask->prompt_tokens,
+                                  ask->cached_tokens, text_out);
+    return status;
 }
 
 static void admission_copy(struct admission *admission, struct admission_request *request,

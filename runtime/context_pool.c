@@ -24,6 +24,8 @@ static enum kvf_status pool_params(struct kvf *kvf, const struct kvf_pool_params
         return KVF_E_STATE;
     if (params->memory == KVF_MEMORY_CUDA)
         return pool_fail(kvf, KVF_E_UNSUPPORTED, "pools of cuda memory are not part of this build");
+    if (params->memory != KVF_MEMORY_HOST)
+        return pool_fail(kvf, KVF_E_INVAL, "a pool's memory is neither host nor cuda");
     if (params->slot_stride == 0)
         params->slot_stride = params->slot_bytes;
     if (params->slot_bytes == 0 || params->slots == 0 || params->slot_stride < params->slot_bytes ||

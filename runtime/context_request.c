@@ -101,7 +101,7 @@ static void request_trim(const struct kvf *kvf, const struct kvf_recv_params *pa
             continue;
         first = plan_first_ordinal(params->prompt_tokens, params->cached_tokens,
                                    layout->groups[g].window, layout->tokens_per_block);
-        if (lists[g].first >= first || lists[g].count == 0)
+        if (lists[g].first >= first || lists[g].count == 0 || lists[g].slots == NULL)
             continue;
         skip = first - lists[g].first < lists[g].count ? first - lists[g].first : lists[g].count;
         lists[g].first += skip;

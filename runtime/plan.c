@@ -163,6 +163,16 @@ static enum kvf_status check_list(const struct geo_record *record, uint32_t g,
     uint32_t slots = group_slots(record, group);
     uint32_t twice = 0;
 
+    if (list->count > 0 && list->slots == NULL) {
+        geo_text_set(text_out, "%s/%u group %u: %u blocks, and no slots", record->instance_name,
+                     record->rank, g, list->count);
+        return KVF_E_INVAL;
+    }
+    if (list->count > UINT32_MAX - list->first) {
+        geo_text_set(text_out, "%s/%u group %u: %u blocks from %u are more than can be counted",
+                     record->instance_name, record->rank, g, list->count, list->first);
+        return KVF_E_REQ_PIECE;
+    }
     for (uint32_t i = 0; i < list->count; i++) {
         if (list->slots[i] >= slots) {
             geo_text_set(text_out,
@@ -201,6 +211,38 @@ enum kvf_status plan_check_lists(const struct geo_record *record,
 
         if (status != KVF_OK) {
             return status;
+        }
+    }
+    return KVF_OK;
+}
+
+enum kvf_status plan_check_cover(const struct geo_record *reader,
+                                 const struct kvf_block_list *lists, uint32_t prompt_tokens,
+                                 uint32_t cached_tokens, struct geo_text *text_out)
+{
+    uint32_t tokens = reader->layout.tokens_per_block;
+
+    for (uint32_t g = 0; g < reader->layout.group_count; g++) {
+        const struct kvf_group *group = &reader->layout.groups[g];
+        uint32_t first = plan_first_ordinal(prompt_tokens, cached_tokens, group->window, tokens);
+        uint32_t end = plan_blocks(prompt_tokens, tokens);
+
+        if (group->group_class == KVF_GROUP_STATE) {
+            if (lists[g].count == 0 && group->view_count > 0) {
+                geo_text_set(text_out, "%s/%u group %u: no state slot", reader->instance_name,
+                             reader->rank, g);
+                return KVF_E_REQ_STATE;
+            }
+            continue;
+        }
+        if (first < end &&
+            (lists[g].first > first || (uint64_t)lists[g].first + lists[g].count < (uint64_t)end)) {
+            geo_text_set(text_out,
+                         "%s/%u group %u: blocks %u to %" PRIu64
+                         " do not take in blocks %u to %u, which %u tokens need",
+                         reader->instance_name, reader->rank, g, lists[g].first,
+                         (uint64_t)lists[g].first + lists[g].count, first, end, prompt_tokens);
+            return KVF_E_REQ_PIECE;
         }
     }
     return KVF_OK;

@@ -156,13 +156,23 @@ struct plan_piece plan_whole(uint32_t prompt_tokens);
 uint32_t plan_check_words(const struct geo_record *record);
 
 /*
- * One side's lists against its record: E_REQ_GROUPS, E_REQ_SLOT, E_REQ_STATE (a state list that is
- * not one slot or none), and with a bitmap (the reader's lists) E_REQ_SLOT_TWICE. The bitmap is all
- * zero before and after. O(blocks). text_out may be NULL.
+ * One side's lists against its record: E_REQ_GROUPS, E_INVAL (a count without slots), E_REQ_PIECE
+ * (ordinals beyond 32 bits), E_REQ_SLOT, E_REQ_STATE (a state list that is not one slot or none),
+ * and with a bitmap (the reader's lists) E_REQ_SLOT_TWICE. The bitmap is all zero before and after.
+ * O(blocks). text_out may be NULL.
  */
 enum kvf_status plan_check_lists(const struct geo_record *record,
                                  const struct kvf_block_list *lists, uint32_t list_count,
                                  uint64_t *bitmap, struct geo_text *text_out);
+
+/*
+ * A reader's lists, checked by plan_check_lists(), take in every block that the prompt needs and
+ * the reader does not have: E_REQ_PIECE, E_REQ_STATE. Blocks beyond the prompt do no harm. A list
+ * that falls short would make a request READY with bytes missing. text_out may be NULL.
+ */
+enum kvf_status plan_check_cover(const struct geo_record *reader,
+                                 const struct kvf_block_list *lists, uint32_t prompt_tokens,
+                                 uint32_t cached_tokens, struct geo_text *text_out);
 
 /*
  * The two sides' lists, checked by plan_check_lists(), against each other and the piece:

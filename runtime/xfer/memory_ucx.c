@@ -128,6 +128,23 @@ static enum kvf_status ucx_check_room(struct ucx *ucx, uint64_t needed, char *re
                       TRANSPORT_REASON_BYTES);
 }
 
+/* The check passed, and then another rank was quicker: what is there now. */
+static void ucx_shared_gone(const struct ucx *ucx, uint64_t total, ucs_status_t status,
+                            char *reason_out)
+{
+    struct room room;
+    uint64_t left;
+
+    room_read(ucx->root, &room);
+    left = ucx->shared_kind == ROOM_POSIX ? room.files_left : room.segments_left;
+    if (left > room.memory_left)
+        left = room.memory_left;
+    snprintf(reason_out, TRANSPORT_REASON_BYTES,
+             "%llu bytes of shared memory are needed, %llu are left now: other ranks of this "
+             "machine take some at the same time (UCX: %s)",
+             (unsigned long long)total, (unsigned long long)left, ucs_status_string(status));
+}
+
 /* Takes shared memory of the near context. The pages are promised, not yet taken. */
 static enum kvf_status ucx_shared_take(struct ucx *ucx, struct transport_memory *memory,
                                        uint64_t total, char *reason_out)
@@ -144,8 +161,7 @@ static enum kvf_status ucx_shared_take(struct ucx *ucx, struct transport_memory 
 
     if (status != UCS_OK) {
         memory->handle[TRANSPORT_NEAR] = NULL;
-        snprintf(reason_out, TRANSPORT_REASON_BYTES, "UCX has no shared memory of %llu bytes: %s",
-                 (unsigned long long)total, ucs_status_string(status));
+        ucx_shared_gone(ucx, total, status, reason_out);
         return KVF_E_SHM_SPACE;
     }
     status = ucp_mem_query(memory->handle[TRANSPORT_NEAR], &attr);

@@ -294,6 +294,55 @@ static void scenario_answers(void)
     teardown(&w);
 }
 
+static enum kvf_status open_with(struct world_of_test *w, const struct kvf_block_list *list)
+{
+    struct kvf_block_list lists[8];
+
+    for (uint32_t g = 0; g < w->engine.layout->group_count; g++)
+        lists[g] = *list;
+    if (w->engine.rank.side == KVF_CONTEXT) {
+        struct kvf_send_params params = KVF_SEND_PARAMS_INIT;
+
+        params.rid = 300;
+        params.prompt_tokens = 3 * TINY_BLOCK - 2;
+        params.destination = w->other;
+        params.list_count = w->engine.layout->group_count;
+        params.lists = lists;
+        return kvf_send_open(w->kvf, &params);
+    }
+    struct kvf_recv_params params = KVF_RECV_PARAMS_INIT;
+
+    params.rid = 300;
+    params.prompt_tokens = 3 * TINY_BLOCK - 2;
+    params.source = w->other;
+    params.list_count = w->engine.layout->group_count;
+    params.lists = lists;
+    return kvf_recv_open(w->kvf, &params);
+}
+
+/* Lists that cannot be meant: answered by the call, and nothing is left behind. */
+static void scenario_lists(void)
+{
+    static const uint32_t slots[3] = {5, 6, 7}, twice[3] = {5, 6, 5}, far[3] = {5, 6, 9999};
+    struct world_of_test w = {0};
+    const struct setup want = {NULL, {.slots = 256}, 0};
+
+    if (!setup(&w, &want))
+        return;
+    CHECK(open_with(&w, &(struct kvf_block_list){0, 3, NULL}) == KVF_E_INVAL);
+    CHECK(open_with(&w, &(struct kvf_block_list){UINT32_MAX, 3, slots}) == KVF_E_REQ_PIECE);
+    CHECK(open_with(&w, &(struct kvf_block_list){0, 3, far}) == KVF_E_REQ_SLOT);
+    if (w.engine.rank.side == KVF_GENERATION) {
+        CHECK(open_with(&w, &(struct kvf_block_list){0, 3, twice}) == KVF_E_REQ_SLOT_TWICE);
+        CHECK(open_with(&w, &(struct kvf_block_list){0, 2, slots}) == KVF_E_REQ_PIECE);
+        CHECK(open_with(&w, &(struct kvf_block_list){1, 2, slots}) == KVF_E_REQ_PIECE);
+        CHECK(open_with(&w, &(struct kvf_block_list){7, 3, slots}) == KVF_E_REQ_PIECE);
+        CHECK(open_with(&w, &(struct kvf_block_list){0, 0, NULL}) == KVF_E_REQ_PIECE);
+    }
+    transfers(&w, 9100, false);
+    teardown(&w);
+}
+
 /* A cancel of either side ends a request on both. */
 static void scenario_cancel(void)
 {
@@ -577,6 +626,7 @@ static const struct {
     {"registered", scenario_registered, false},
     {"self_check", scenario_self_check, false},
     {"answers", scenario_answers, false},
+    {"lists", scenario_lists, false},
     {"cancel", scenario_cancel, false},
     {"wait", scenario_wait, false},
     {"close_live", scenario_close_live, false},

@@ -688,6 +688,58 @@ static void pools_beyond_4_gib_have_right_addresses(void **state)
     bed_fini(&bed);
 }
 
+static enum kvf_status cover_status(const struct bed *bed, uint32_t cached)
+{
+    struct geo_text text = {{0}};
+    enum kvf_status status = plan_check_cover(bed->reader, bed->dst, PROMPT, cached, &text);
+
+    assert_true((status == KVF_OK) == (text.s[0] == '\0'));
+    return status;
+}
+
+static void a_reader_must_take_in_every_block_that_it_lacks(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    bed_init(&bed, 1, 1);
+    assert_int_equal(cover_status(&bed, 0), KVF_OK);
+    for (uint32_t g = 0; g < bed.request.dst_count; g++) {
+        struct kvf_block_list whole = bed.dst[g];
+
+        if (bed.reader->layout.groups[g].group_class == KVF_GROUP_STATE) {
+            bed.dst[g].count = 0;
+            assert_int_equal(cover_status(&bed, 0), KVF_E_REQ_STATE);
+        } else {
+            bed.dst[g].count--;
+            assert_int_equal(cover_status(&bed, 0), KVF_E_REQ_PIECE);
+            bed.dst[g].first++;
+            assert_int_equal(cover_status(&bed, 0), KVF_E_REQ_PIECE);
+            bed.dst[g].count = 0;
+            assert_int_equal(cover_status(&bed, 0), KVF_E_REQ_PIECE);
+        }
+        bed.dst[g] = whole;
+    }
+    bed_lists(&bed, 100);
+    assert_int_equal(cover_status(&bed, 100), KVF_OK);
+    assert_int_equal(cover_status(&bed, 0), KVF_E_REQ_PIECE);
+    bed_fini(&bed);
+}
+
+static void lists_that_cannot_be_read_are_refused(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    bed_init(&bed, 1, 1);
+    bed.dst[0].slots = NULL;
+    assert_int_equal(lists_status(&bed), KVF_E_INVAL);
+    bed_lists(&bed, 0);
+    bed.dst[0].first = UINT32_MAX - bed.dst[0].count + 1;
+    assert_int_equal(lists_status(&bed), KVF_E_REQ_PIECE);
+    bed_fini(&bed);
+}
+
 static void expected_bytes_are_what_all_writers_send(void **state)
 {
     struct bed bed;
@@ -735,6 +787,8 @@ int main(void)
         cmocka_unit_test(stripes_of_one_pair_of_lists_share_their_slots),
         cmocka_unit_test(a_head_slice_is_one_stripe_of_uniform_pieces),
         cmocka_unit_test(pools_beyond_4_gib_have_right_addresses),
+        cmocka_unit_test(a_reader_must_take_in_every_block_that_it_lacks),
+        cmocka_unit_test(lists_that_cannot_be_read_are_refused),
         cmocka_unit_test(expected_bytes_are_what_all_writers_send),
     };
 
