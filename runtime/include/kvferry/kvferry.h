@@ -281,6 +281,8 @@ struct kvf_event {
  * Once an iteration, on every rank of the group in the same order: returns the events all ranks
  * agree on, at most `max`, in the same order everywhere. `iteration` counts up by one a call that
  * did not return AGAIN or MORE. Never blocks.
+ * In this release each rank answers from its own evidence alone: the group is not asked, ranks may
+ * return an event in different iterations, and after a cancel they may differ in the outcome.
  * Returns OK; AGAIN: call again with the same iteration; MORE: more events of this iteration are
  * waiting, call again with the same iteration. Errors: E_STATE, E_GROUP_LOST, E_INVAL. MPI thread.
  */
