@@ -91,7 +91,7 @@ struct bench_result {
     struct bench_rate rates[BENCH_METHOD_COUNT];
 };
 
-/* Memory of both sides, touched: the source ordinary, the destination a shared mapping. */
+/* Memory of both sides, touched: two shared mappings of ordinary pages, as kvf_pool_alloc()'s. */
 struct bench_baseline;
 
 /*

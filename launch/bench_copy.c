@@ -80,7 +80,7 @@ static bool bench_copy_rungs(struct bench_copy *copy, const struct bench_work *w
             .baseline = baseline,
         };
 
-        copy->next_rid += rounds + 1;
+        copy->next_rid += 2 * (rounds + 1);
         fine = bench_rung_measure(&params, seconds[m]);
     }
     if (fine && baseline != NULL) {

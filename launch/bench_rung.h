@@ -16,9 +16,9 @@ struct bench_rung_params {
     const char *path;     /* as the setting `path` */
     const char *progress; /* as the setting `progress` */
     uint32_t rounds;      /* at most BENCH_ROUNDS_MAX; one more goes before, not counted */
-    uint64_t first_rid;   /* rounds + 1 request ids from here are used */
+    uint64_t first_rid;   /* 2 * (rounds + 1) request ids from here are used */
     const struct bench_work *work;
-    struct bench_baseline *baseline; /* rank 0: a round of it before each request; or NULL */
+    struct bench_baseline *baseline; /* rank 0: a round of it before two requests; or NULL */
 };
 
 /*
