@@ -674,14 +674,13 @@ static void msg_get_payload(struct msg_decoder *decoder, struct msg *msg)
     msg_refuse(decoder, KVF_E_UNSUPPORTED, "type is not known");
 }
 
-enum kvf_status msg_decode_header(const uint8_t *bytes, size_t len_bytes,
-                                  struct msg_header *header_out)
+enum kvf_status msg_peek_header(const uint8_t *bytes, size_t len_bytes,
+                                struct msg_header *header_out)
 {
     struct wire_reader reader = wire_reader_make(bytes, len_bytes);
     struct msg_header header;
     uint32_t magic = wire_get_u32(&reader);
     uint8_t version = wire_get_u8(&reader);
-    uint32_t checksum;
 
     header.type = wire_get_u8(&reader);
     header.flags = wire_get_u16(&reader);
@@ -690,7 +689,7 @@ enum kvf_status msg_decode_header(const uint8_t *bytes, size_t len_bytes,
     header.source_rank = wire_get_u16(&reader);
     header.epoch = wire_get_u64(&reader);
     header.seq = wire_get_u64(&reader);
-    checksum = wire_get_u32(&reader);
+    wire_get_u32(&reader); /* the checksum */
     header.reserved = wire_get_u32(&reader);
     if (reader.failed)
         return KVF_E_TRUNCATED;
@@ -698,7 +697,20 @@ enum kvf_status msg_decode_header(const uint8_t *bytes, size_t len_bytes,
         return KVF_E_DECODE;
     if (header.payload_bytes > MSG_PAYLOAD_BYTES_MAX || header.payload_bytes != reader.left_bytes)
         return KVF_E_TRUNCATED;
-    if (checksum != wire_checksum_but(bytes, len_bytes, offsetof(struct msg_header_wire, checksum)))
+    *header_out = header;
+    return KVF_OK;
+}
+
+enum kvf_status msg_decode_header(const uint8_t *bytes, size_t len_bytes,
+                                  struct msg_header *header_out)
+{
+    size_t at = offsetof(struct msg_header_wire, checksum);
+    struct msg_header header;
+    enum kvf_status status = msg_peek_header(bytes, len_bytes, &header);
+
+    if (status != KVF_OK)
+        return status;
+    if (wire_load_u32(bytes + at) != wire_checksum_but(bytes, len_bytes, at))
         return KVF_E_CHECKSUM;
     if (header.epoch == 0 || header.seq == 0)
         return KVF_E_DECODE;
@@ -706,13 +718,12 @@ enum kvf_status msg_decode_header(const uint8_t *bytes, size_t len_bytes,
     return KVF_OK;
 }
 
-enum kvf_status msg_decode(const uint8_t *bytes, size_t len_bytes, struct msg *msg_out,
-                           const char **why_out)
+/* What follows the frame, whose own decoding has given `frame`. */
+static enum kvf_status msg_decode_rest(const uint8_t *bytes, enum kvf_status frame,
+                                       struct msg *msg_out, const char **why_out)
 {
-    struct msg_decoder decoder = {.header = &msg_out->header, .why = ""};
+    struct msg_decoder decoder = {.header = &msg_out->header, .status = frame, .why = ""};
 
-    memset(msg_out, 0, sizeof(*msg_out));
-    decoder.status = msg_decode_header(bytes, len_bytes, &msg_out->header);
     if (decoder.status != KVF_OK) {
         decoder.why = "frame is bad";
     } else if (msg_out->header.flags != 0 || msg_out->header.reserved != 0) {
@@ -724,4 +735,24 @@ enum kvf_status msg_decode(const uint8_t *bytes, size_t len_bytes, struct msg *m
     if (why_out != NULL)
         *why_out = decoder.why;
     return decoder.status;
+}
+
+enum kvf_status msg_decode(const uint8_t *bytes, size_t len_bytes, struct msg *msg_out,
+                           const char **why_out)
+{
+    enum kvf_status frame;
+
+    memset(msg_out, 0, sizeof(*msg_out));
+    frame = msg_decode_header(bytes, len_bytes, &msg_out->header);
+    return msg_decode_rest(bytes, frame, msg_out, why_out);
+}
+
+enum kvf_status msg_decode_checked(const uint8_t *bytes, size_t len_bytes, struct msg *msg_out,
+                                   const char **why_out)
+{
+    enum kvf_status frame;
+
+    memset(msg_out, 0, sizeof(*msg_out));
+    frame = msg_peek_header(bytes, len_bytes, &msg_out->header);
+    return msg_decode_rest(bytes, frame, msg_out, why_out);
 }

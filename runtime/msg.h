@@ -320,6 +320,14 @@ enum kvf_status msg_decode_header(const uint8_t *bytes, size_t len_bytes,
                                   struct msg_header *header_out);
 
 /*
+ * The header as it stands: length, magic and version are checked, the checksum is not. Nothing of
+ * it can be believed yet; it tells whose channel shall judge the message. Errors: E_TRUNCATED,
+ * E_DECODE.
+ */
+enum kvf_status msg_peek_header(const uint8_t *bytes, size_t len_bytes,
+                                struct msg_header *header_out);
+
+/*
  * Frame and payload. `msg_out` borrows from `bytes`. It is always written: zeroed, then as far as
  * could be read. A refused REQUEST_DATA whose u.request_data.tag is not 0 has its identity (rid,
  * tag, slice) and can be answered FAILED. `why_out` (may be NULL) gets a constant text, "" if good.
@@ -329,5 +337,9 @@ enum kvf_status msg_decode_header(const uint8_t *bytes, size_t len_bytes,
  */
 enum kvf_status msg_decode(const uint8_t *bytes, size_t len_bytes, struct msg *msg_out,
                            const char **why_out);
+
+/* As msg_decode(), of bytes that msg_decode_header() has found good: not summed up once more. */
+enum kvf_status msg_decode_checked(const uint8_t *bytes, size_t len_bytes, struct msg *msg_out,
+                                   const char **why_out);
 
 #endif /* KVF_MSG_H */

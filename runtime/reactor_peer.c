@@ -292,13 +292,16 @@ static void peer_deliver(struct reactor *reactor, struct peer *peer, const struc
     }
 }
 
-/* One message in order. What cannot be decoded is answered where its sender can be read. */
+/*
+ * One message in order; its channel has checked the frame. What cannot be decoded is answered where
+ * its sender can be read.
+ */
 static void peer_take(struct reactor *reactor, struct peer *peer, const uint8_t *bytes,
                       size_t len_bytes)
 {
     const char *why = "";
     struct msg msg;
-    enum kvf_status status = msg_decode(bytes, len_bytes, &msg, &why);
+    enum kvf_status status = msg_decode_checked(bytes, len_bytes, &msg, &why);
 
     if (status == KVF_OK) {
         peer_deliver(reactor, peer, &msg, KVF_OK);
@@ -346,7 +349,8 @@ static void sink_message(void *self, const void *bytes, size_t len_bytes)
     const uint8_t *at;
     size_t len;
 
-    if (msg_decode_header(bytes, len_bytes, &header) == KVF_OK)
+    /* Whose it says it is; its channel then checks the frame. */
+    if (msg_peek_header(bytes, len_bytes, &header) == KVF_OK)
         peer = peer_of_header(reactor, &header);
     if (peer == NULL) {
         metrics_add(&reactor->kvf->metrics.messages_dropped, 1);

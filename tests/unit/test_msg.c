@@ -214,6 +214,29 @@ static void msg_with_any_bit_turned_is_refused(void **state)
     }
 }
 
+static void msg_is_summed_up_once_and_by_its_channel_alone(void **state)
+{
+    uint8_t bytes[SAMPLE_MSG_BYTES_MAX];
+    struct msg_header header, peeked;
+    struct msg msg;
+    size_t len;
+
+    (void)state;
+    sample_msg(0, &msg);
+    len = sample_msg_encode(&msg, 3, bytes, sizeof(bytes));
+    assert_int_equal(msg_decode_header(bytes, len, &header), KVF_OK);
+    assert_int_equal(msg_peek_header(bytes, len, &peeked), KVF_OK);
+    assert_int_equal(peeked.source_rank, header.source_rank);
+    assert_int_equal(peeked.epoch, header.epoch);
+    assert_int_equal(msg_decode_checked(bytes, len, &msg, NULL), KVF_OK);
+    bytes[offsetof(struct msg_header_wire, checksum)] ^= 1;
+    assert_int_equal(msg_peek_header(bytes, len, &peeked), KVF_OK);
+    assert_int_equal(msg_decode_header(bytes, len, &header), KVF_E_CHECKSUM);
+    assert_int_equal(msg_decode(bytes, len, &msg, NULL), KVF_E_CHECKSUM);
+    assert_int_equal(msg_decode_checked(bytes, len, &msg, NULL), KVF_OK);
+    assert_int_equal(msg_peek_header(bytes, len - 1, &peeked), KVF_E_TRUNCATED);
+}
+
 /* One wrong field in an otherwise good message. */
 struct wrong_field {
     enum msg_type type;
@@ -517,6 +540,7 @@ int main(void)
         cmocka_unit_test(msg_cut_anywhere_is_refused),
         cmocka_unit_test(msg_with_a_byte_too_many_is_refused),
         cmocka_unit_test(msg_with_any_bit_turned_is_refused),
+        cmocka_unit_test(msg_is_summed_up_once_and_by_its_channel_alone),
         cmocka_unit_test(msg_field_out_of_its_range_is_refused),
         cmocka_unit_test(msg_frame_that_is_not_ours_is_refused),
         cmocka_unit_test(msg_without_epoch_or_number_is_refused),
