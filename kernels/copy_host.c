@@ -289,6 +289,38 @@ static uint64_t take_pieces(struct window *window, struct copy_cursor *cursor, u
     return count * stripe->piece_bytes;
 }
 
+/* Takes whole layers of one block of one piece each; gives their bytes, 0 when none fits. */
+static uint64_t take_bases(struct window *window, struct copy_cursor *cursor, uint64_t bytes_max)
+{
+    const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
+    const struct stripe_base *base = &stripe->bases[cursor->base_at];
+    const struct stripe_pair *pair = &stripe->pairs[cursor->pair_at];
+    uint64_t src = stripe->src + pair->src * stripe->src_stride;
+    uint64_t dst = stripe->dst + pair->dst * stripe->dst_stride;
+    uint64_t count = stripe->base_count - cursor->base_at;
+    uint64_t room = WINDOW_FRAGMENTS - window->count;
+
+    if (count > room) {
+        count = room;
+    }
+    if (count > bytes_max / stripe->piece_bytes) {
+        count = bytes_max / stripe->piece_bytes;
+    }
+    if (count == 0) {
+        return 0;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        window_add(window, (struct copy_fragment){
+                               .src = (const char *)(uintptr_t)(src + base[i].src),
+                               .dst = (char *)(uintptr_t)(dst + base[i].dst),
+                               .bytes = stripe->piece_bytes,
+                           });
+    }
+    cursor->base_at += (uint32_t)count - 1;
+    cursor_next(cursor);
+    return count * stripe->piece_bytes;
+}
+
 /* Takes fragments from the cursor while there is room; gives what is left of bytes_max. */
 static uint64_t window_fill(struct window *window, struct copy_cursor *cursor, uint64_t bytes_max)
 {
@@ -296,7 +328,11 @@ static uint64_t window_fill(struct window *window, struct copy_cursor *cursor, u
            window->count < WINDOW_FRAGMENTS) {
         const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
         uint64_t taken = 0;
-        if (stripe->piece_count > 1 && cursor->offset_bytes == 0 && !pieces_join(stripe)) {
+        if (cursor->offset_bytes != 0) {
+            taken = 0; /* the rest of the fragment first */
+        } else if (stripe->piece_count == 1 && stripe->base_count > 1) {
+            taken = take_bases(window, cursor, bytes_max);
+        } else if (!pieces_join(stripe)) {
             taken = take_pieces(window, cursor, bytes_max);
         }
         if (taken == 0) {
