@@ -5,6 +5,7 @@
 #include "plan.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "geometry.h"
 #include "plan_internal.h"
@@ -134,9 +135,14 @@ uint32_t plan_check_words(const struct geo_record *record)
     return words;
 }
 
-/* Marks slots in the bitmap up to the first that is there already; clears what it marked. */
-static bool named_twice(const struct kvf_block_list *list, uint64_t *bitmap, uint32_t *slot_out)
+/*
+ * Marks slots in the bitmap up to the first that is there already; clears what it marked: slot by
+ * slot, or all words of the group where that is less.
+ */
+static bool named_twice(const struct kvf_block_list *list, uint32_t slots, uint64_t *bitmap,
+                        uint32_t *slot_out)
 {
+    uint32_t words = slots / 64 + (slots % 64 != 0);
     uint32_t marked = 0;
 
     for (; marked < list->count; marked++) {
@@ -149,10 +155,25 @@ static bool named_twice(const struct kvf_block_list *list, uint64_t *bitmap, uin
         }
         bitmap[slot / 64] |= bit;
     }
-    for (uint32_t i = 0; i < marked; i++) {
-        bitmap[list->slots[i] / 64] &= ~(1ull << list->slots[i] % 64);
+    if (marked > words) {
+        memset(bitmap, 0, words * sizeof(*bitmap));
+    } else {
+        for (uint32_t i = 0; i < marked; i++) {
+            bitmap[list->slots[i] / 64] = 0;
+        }
     }
     return marked < list->count;
+}
+
+/* A loop without an exit, which compilers make wide. */
+static bool all_below(const uint32_t *slots, uint32_t count, uint32_t end)
+{
+    uint32_t outside = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        outside |= slots[i] >= end;
+    }
+    return outside == 0;
 }
 
 static enum kvf_status check_list(const struct geo_record *record, uint32_t g,
@@ -162,6 +183,7 @@ static enum kvf_status check_list(const struct geo_record *record, uint32_t g,
     const struct kvf_group *group = &record->layout.groups[g];
     uint32_t slots = group_slots(record, group);
     uint32_t twice = 0;
+    bool fine;
 
     if (list->count > 0 && list->slots == NULL) {
         geo_text_set(text_out, "%s/%u group %u: %u blocks, and no slots", record->instance_name,
@@ -173,7 +195,8 @@ static enum kvf_status check_list(const struct geo_record *record, uint32_t g,
                      record->instance_name, record->rank, g, list->count, list->first);
         return KVF_E_REQ_PIECE;
     }
-    for (uint32_t i = 0; i < list->count; i++) {
+    fine = all_below(list->slots, list->count, slots);
+    for (uint32_t i = 0; i < list->count && !fine; i++) {
         if (list->slots[i] >= slots) {
             geo_text_set(text_out,
                          "%s/%u group %u: slot %" PRId32 " of block %" PRIu64
@@ -183,7 +206,7 @@ static enum kvf_status check_list(const struct geo_record *record, uint32_t g,
             return KVF_E_REQ_SLOT;
         }
     }
-    if (bitmap != NULL && named_twice(list, bitmap, &twice)) {
+    if (bitmap != NULL && named_twice(list, slots, bitmap, &twice)) {
         geo_text_set(text_out, "%s/%u group %u: slot %u is named twice", record->instance_name,
                      record->rank, g, twice);
         return KVF_E_REQ_SLOT_TWICE;
