@@ -351,10 +351,14 @@ void run_check_all(struct run *run)
 
 /* ---- aux ------------------------------------------------------------------------------------- */
 
+/* None on a generation rank without layers: it asks nobody (docs/geometry.md, section 9). */
 uint32_t run_aux_bytes(const struct run *run)
 {
     uint32_t bytes = 0;
 
+    if (run->side == KVF_GENERATION && run->place.layers_per_pp[run->place.pp_rank] == 0) {
+        return 0;
+    }
     for (uint32_t i = 0; i < run->layout.aux_count; i++) {
         bytes += run->layout.aux_bytes[i];
     }

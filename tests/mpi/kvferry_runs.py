@@ -30,6 +30,14 @@ class Runs:
                               timeout=seconds, check=False)
         return done.returncode, done.stdout
 
+    def start_shell(self, ranks, *words, seconds=60, variables=None):
+        """As start, under a shell that says how each rank ended."""
+        script = '"$@"; echo "ended with $?"'
+        done = subprocess.run([self.launcher, str(ranks), "sh", "-c", script, "sh", self.program, *words],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds,
+                              check=False, env={**os.environ, **(variables or {})})
+        return done.returncode, done.stdout
+
     def fail(self, what, output=""):
         self.failures.append(what)
         print(f"FAILED {what}")
@@ -57,6 +65,31 @@ class Runs:
             return None
         print(f"ok {name}: {figures['payload_bytes']} bytes")
         return figures
+
+    def model(self, name, **keys):
+        """Writes a model file; keys are written as they stand, None leaves one out."""
+        facts = {"name": name, "layers": 4, "kv_heads": 4, "head_dim": 16, "dtype": "bf16", "block": 16,
+                 "layout": "HND", **keys}
+        lines = [f"{key}: {value}\n" for key, value in facts.items() if value is not None]
+        return self.write(f"{name}.yaml", "".join(lines))
+
+    def plan(self, *words):
+        """(status, answer or None, standard error) of `kvferry plan --json`."""
+        done = subprocess.run([self.program, "plan", "--json", *words], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        return done.returncode, json.loads(done.stdout) if done.returncode == 0 else None, done.stderr
+
+    def refused(self, ranks, code, values, *words, status=3):
+        """A `kvferry run` that ends with one message `CODE: text`, which has these values."""
+        self.count += 1
+        name = f"{ranks} ranks: {' '.join(words)}"
+        returned, output = self.start(ranks, "run", "--requests", "3", "--max-tokens", "150", *words)
+        said = [line for line in output.splitlines() if line.startswith("kvferry: ")]
+        if returned != status or len(said) != 1 or not said[0].startswith(f"kvferry: {code}: ") or \
+                any(str(value) not in said[0] for value in values):
+            self.fail(f"{name}: status {returned} (want {status}), want {code} with {values}", output)
+        else:
+            print(f"ok {said[0]}")
 
     def done(self):
         print(f"{self.count} runs, {len(self.failures)} failed")
