@@ -15,7 +15,7 @@ static void tiny_model(const struct tiny_params *params, struct kvf_model_layer 
     for (uint32_t l = 0; l < TINY_LAYERS; l++)
         layers[l] = (struct kvf_model_layer){
             .owner = KVF_OWNER_TARGET,
-            .kv_heads = TINY_HEADS,
+            .kv_heads = params->heads == 0 ? TINY_HEADS : params->heads,
             .head_dim = params->head_dim == 0 ? TINY_HEAD_DIM : params->head_dim,
             .dtype = KVF_DTYPE_BF16,
             .elem_bits = 16,

@@ -23,6 +23,7 @@ struct tiny_params {
     bool registered; /* pools of the test's own memory, which cannot be mapped */
     bool aux;
     bool bridge;       /* ownership bridge */
+    uint32_t heads;    /* 0 = TINY_HEADS */
     uint32_t head_dim; /* 0 = TINY_HEAD_DIM: another one does not fit other ranks */
 };
 

@@ -123,6 +123,36 @@ static void a_misfit_is_named_with_both_values(void **state)
     leave(sim);
 }
 
+/* Widths of which none divides the other: no rank has a peer, and none waits for one. */
+static void grids_that_do_not_divide_fail_both_sides_at_once(void **state)
+{
+    const struct tiny_request request = {.rid = 1, .prompt_tokens = 12};
+    struct lines lines;
+    struct sim *sim = world("ctx tp=3; gen tp=2", "all:\n  progress: caller\n", &lines);
+
+    (void)state;
+    for (uint32_t r = 0; r < sim->count; r++)
+        sim->ranks[r].tiny.heads = 6;
+    assert_true(sim_open(sim));
+    for (uint32_t r = 0; r < sim->count; r++) {
+        const char *want =
+            r < 3 ? "refused: E_TP_RATIO: TP inside a dp group: local 3, peer gen0/0 2;"
+                  : "refused: E_TP_RATIO: TP inside a dp group: local 2, peer ctx0/0 3;";
+        enum kvf_path path;
+        char text[200];
+
+        open_on(sim, r, &request);
+        assert_true(sim_until(sim, r, 1, KVF_EVENT_RELEASED, 200));
+        assert_int_equal(sim_event(sim, r, 1, KVF_EVENT_FAILED)->status, KVF_E_TP_RATIO);
+        assert_int_equal(kvf_path_to(sim->ranks[r].kvf, r < 3 ? 4 : 1, &path, text, sizeof(text)),
+                         KVF_OK);
+        assert_memory_equal(text, want, strlen(want));
+    }
+    assert_int_equal(lines.misfits, sim->count);
+    assert_int_equal(lines.warnings, sim->count);
+    leave(sim);
+}
+
 /* One rank has the bridge: the start fails on all, the cure is named once. */
 static void an_ownership_bridge_never_starts_with_a_bounce(void **state)
 {
@@ -252,6 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_request_of_a_misfit_fails_at_once_and_one_line_is_said),
         cmocka_unit_test(a_misfit_is_named_with_both_values),
+        cmocka_unit_test(grids_that_do_not_divide_fail_both_sides_at_once),
         cmocka_unit_test(an_ownership_bridge_never_starts_with_a_bounce),
         cmocka_unit_test(parts_need_the_setting),
         cmocka_unit_test(all_requests_may_have_all_their_parts),
