@@ -66,6 +66,7 @@ struct recv_writer {
     bool succeeded; /* all slices */
     bool failed;    /* FAILED or SETTLED was its final */
     bool cancelled; /* a CANCEL was given out */
+    bool answered;  /* its final answer came; DONE without one: given up, or proven gone */
     enum kvf_status code;
     uint8_t reason; /* of the cancel */
     uint32_t cancel_id;

@@ -22,7 +22,7 @@ void recv_writer_add(struct recv_side *side, struct recv_session *session,
     writer->group = params->group;
     writer->aux = params->aux;
     writer->state = RECV_WRITER_UNASKED;
-    writer->succeeded = writer->failed = writer->cancelled = false;
+    writer->succeeded = writer->failed = writer->cancelled = writer->answered = false;
     writer->code = KVF_OK;
     writer->plan_bytes = params->plan_bytes;
     writer->bytes = 0;
@@ -313,7 +313,7 @@ static void all_slices(struct recv_side *side, struct recv_writer *writer)
 {
     struct recv_session *session = writer->session;
 
-    writer->succeeded = true;
+    writer->succeeded = writer->answered = true;
     recv_writer_mark(side, writer);
     if (recv_live_pending(session) && writer->bytes != writer->plan_bytes) {
         recv_log_request(
@@ -325,6 +325,15 @@ static void all_slices(struct recv_side *side, struct recv_writer *writer)
     recv_live_check_drained(side, session);
 }
 
+/* A message of a writer that was not waited for any more: it says what could be so. */
+static bool late(struct recv_side *side, const struct recv_writer *writer)
+{
+    if (writer->state != RECV_WRITER_DONE || writer->answered)
+        return false;
+    side->counts.late++;
+    return true;
+}
+
 static void on_success(struct recv_side *side, struct recv_writer *writer,
                        const struct msg_report *report)
 {
@@ -332,6 +341,8 @@ static void on_success(struct recv_side *side, struct recv_writer *writer,
         side->counts.duplicates++;
         return;
     }
+    if (late(side, writer))
+        return;
     if (writer->state == RECV_WRITER_DONE || writer->state == RECV_WRITER_DOUBT) {
         contradiction(side, writer, "success after a final report or a doubt");
         return;
@@ -387,7 +398,7 @@ static void on_failed(struct recv_side *side, struct recv_writer *writer, uint32
         contradiction(side, writer, "failure after success of a slice");
         return;
     }
-    writer->failed = true;
+    writer->failed = writer->answered = true;
     writer->code = code;
     recv_writer_mark(side, writer);
     judge_failure(side, writer, code);
@@ -397,6 +408,8 @@ static void on_failed(struct recv_side *side, struct recv_writer *writer, uint32
 static void on_in_doubt(struct recv_side *side, struct recv_writer *writer,
                         const struct msg_report *report)
 {
+    if (late(side, writer))
+        return;
     if (writer->state == RECV_WRITER_DONE) {
         contradiction(side, writer, "doubt after a final report");
         return;
@@ -419,6 +432,7 @@ static void on_quiesced(struct recv_side *side, struct recv_writer *writer,
         side->counts.duplicates++;
         return;
     }
+    writer->answered = true;
     recv_writer_mark(side, writer);
     recv_live_check_drained(side, writer->session);
 }

@@ -981,6 +981,30 @@ static void request_that_may_only_bounce_is_drained_by_its_own_copies(void **sta
     bench_close(&bench);
 }
 
+/* What was on its way when its pages could go by themselves is late, and no contradiction. */
+static void report_of_a_writer_that_needed_no_answer_is_late(void **state)
+{
+    struct recv_writer_params writer = {.rank = 0};
+    struct recv_event event = {.kind = RECV_OPEN,
+                               .u.open = {.rid = 1,
+                                          .prompt_tokens = 5,
+                                          .writer_count = 1,
+                                          .writers = &writer,
+                                          .bounce_only = true}};
+
+    (void)state;
+    bench_open_recv(&bench, NULL);
+    bench_recv(&bench, event);
+    bench_recv_cancel(&bench, 1);
+    bench_forget(&bench);
+    bench_slice(&bench, 0, 1, 0, false);
+    bench_in_doubt(&bench, 0, 1, 1);
+    bench_expect(&bench, "");
+    assert_int_equal(recv_session_counts(bench.recv)->contradictions, 0);
+    assert_int_equal(recv_session_counts(bench.recv)->late, 2);
+    bench_close(&bench);
+}
+
 static void first_want_tells_which_group_is_assigned(void **state)
 {
     (void)state;
@@ -1154,6 +1178,7 @@ int main(void)
         cmocka_unit_test(own_copy_that_fails_fails_the_request_at_once),
         cmocka_unit_test(silent_writer_that_only_bounced_needs_no_answer),
         cmocka_unit_test(request_that_may_only_bounce_is_drained_by_its_own_copies),
+        cmocka_unit_test(report_of_a_writer_that_needed_no_answer_is_late),
         cmocka_unit_test(first_want_tells_which_group_is_assigned),
         cmocka_unit_test(ended_requests_are_remembered_up_to_a_bound),
         cmocka_unit_test(events_that_no_row_lists_are_counted_and_ignored),
