@@ -184,6 +184,8 @@ static bool give_log(struct recv_side *side, struct recv_action *action_out)
 
 static bool give_vote(struct recv_session *session, struct recv_action *action_out)
 {
+    unsigned before = session->vote_given;
+
     if (session->vote_wanted == session->vote_given)
         return false;
     session->vote_given = session->vote_wanted;
@@ -191,6 +193,7 @@ static bool give_vote(struct recv_session *session, struct recv_action *action_o
     action_out->u.vote.rid = session->request->rid;
     action_out->u.vote.vote = session->vote_given;
     recv_live_fill_result(session, &action_out->u.vote.result);
+    action_out->u.vote.result.voted = before;
     return true;
 }
 

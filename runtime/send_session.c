@@ -309,6 +309,8 @@ static bool give_log(struct send_side *side, struct send_action *action_out)
 
 static bool give_vote(struct send_session *session, struct send_action *action_out)
 {
+    unsigned before = session->vote_given;
+
     if (session->vote_wanted == session->vote_given)
         return false;
     session->vote_given = session->vote_wanted;
@@ -316,6 +318,7 @@ static bool give_vote(struct send_session *session, struct send_action *action_o
     action_out->u.vote.rid = session->record->rid;
     action_out->u.vote.vote = session->vote_given;
     send_live_fill_result(session, &action_out->u.vote.result);
+    action_out->u.vote.result.voted = before;
     return true;
 }
 

@@ -50,6 +50,7 @@ struct session_result {
     uint64_t payload_bytes;
     uint32_t path_mask;       /* bit 1 << enum kvf_path */
     bool synchronous;         /* generation: the caller will kvf_wait() for it */
+    unsigned voted;           /* with a vote: the one given out before it */
     struct kvf_timing timing; /* agree_ns is 0: the group's */
 };
 

@@ -117,6 +117,7 @@ void sweeper_vote(struct sweeper *sweeper, uint64_t rid, unsigned vote,
             {
                 .rid = rid,
                 .vote = vote,
+                .before = result->voted,
                 .facts =
                     {
                         .status = result->status,

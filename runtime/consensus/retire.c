@@ -178,6 +178,8 @@ enum kvf_status retire_step(struct retire *retire, const struct retire_vote *vot
     if (base == RETIRE_ABSENT || (entry != NULL && entry->state == RETIRE_UNDECIDED &&
                                   base != RETIRE_NONE && base < (entry->vote & 7u)))
         return KVF_E_PROTOCOL;
+    if (entry == NULL && vote->before != RETIRE_NONE)
+        return KVF_OK; /* retired; the decision is on its way */
     if (entry == NULL)
         entry = retire_add(retire, vote->rid);
     if (entry == NULL)

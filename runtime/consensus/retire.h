@@ -31,6 +31,7 @@ enum retire_vote_kind {
 struct retire_vote {
     uint64_t rid;
     unsigned vote;          /* enum retire_vote_kind, + RETIRE_DRAINED */
+    unsigned before;        /* the rank's vote before it; RETIRE_NONE: its first in this life */
     struct kvf_event facts; /* status, culprit, payload_bytes, path_mask, timing of this rank */
 };
 
@@ -70,8 +71,9 @@ enum kvf_status retire_open(const struct kvf_heap *heap, const struct retire_par
 void retire_close(struct retire *retire);
 
 /*
- * Applies one vote. Errors leave all as it was, with nothing in `out`: BUSY (more than requests_max
- * undecided requests), E_PROTOCOL (the vote goes back, or ABSENT).
+ * Applies one vote. A later vote of a request that is retired already does nothing: its rank has
+ * not yet heard of the decision. Errors leave all as it was, with nothing in `out`: BUSY (more than
+ * requests_max undecided requests), E_PROTOCOL (the vote goes back, or ABSENT).
  */
 enum kvf_status retire_step(struct retire *retire, const struct retire_vote *vote,
                             struct retire_out *out);

@@ -92,6 +92,25 @@ static void every_sequence_ends_once(void **state)
     }
 }
 
+/* A cancel that meets the decision on its way ends nothing a second time. */
+static void vote_of_a_retired_request_does_nothing(void **state)
+{
+    struct retire *retire = open_one(KVF_GENERATION, 4);
+    struct retire_vote it = {.rid = 7,
+                             .vote = RETIRE_DOOMED_USER | RETIRE_DRAINED,
+                             .before = RETIRE_DONE | RETIRE_DRAINED};
+    struct retire_out out;
+
+    (void)state;
+    vote(retire, 7, RETIRE_DONE | RETIRE_DRAINED, KVF_OK);
+    assert_int_equal(retire_step(retire, &it, &out), KVF_OK);
+    assert_int_equal(out.event_count + out.decision_count, 0);
+    assert_int_equal(retire_live(retire), 0);
+    /* another life of the same number begins with its first vote */
+    assert_int_equal(vote(retire, 7, RETIRE_DOOMED_USER | RETIRE_DRAINED, KVF_OK).event_count, 2);
+    retire_close(retire);
+}
+
 static void bad_votes_change_nothing(void **state)
 {
     struct retire *retire = open_one(KVF_CONTEXT, 1);
@@ -130,6 +149,7 @@ int main(void)
         cmocka_unit_test(done_and_drained_is_ready_and_released_at_once),
         cmocka_unit_test(outcome_is_given_once_and_release_waits_for_drained),
         cmocka_unit_test(every_sequence_ends_once),
+        cmocka_unit_test(vote_of_a_retired_request_does_nothing),
         cmocka_unit_test(bad_votes_change_nothing),
         cmocka_unit_test(many_requests_share_few_entries),
     };
