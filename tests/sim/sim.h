@@ -45,8 +45,9 @@
 
 struct sim_topology {
     uint32_t contexts, generations;
-    uint32_t context_groups; /* > 1: attention DP, receivers ask all groups */
-    bool context_alone;      /* each rank is an instance: retire.c decides */
+    uint32_t context_groups;    /* > 1: attention DP, receivers ask all groups */
+    uint32_t generation_groups; /* > 1: a request is received by one of them */
+    bool context_alone;         /* each rank is an instance: retire.c decides */
     bool generation_alone;
 };
 
@@ -171,7 +172,7 @@ struct sim_ask {
     uint32_t ended; /* slices whose write ended well, as bits */
     uint32_t told, heard;
     bool told_last, heard_last; /* is_last was among them */
-    bool doubt, claimed, answered, proven, broken, bounced, unsent;
+    bool doubt, claimed, answered, proven, broken, bounced, unsent, waived;
 };
 
 struct sim_decision {
@@ -199,7 +200,9 @@ struct sim_rank {
     struct channel channels[SIM_RANKS_MAX];
     uint64_t hello_epoch[SIM_RANKS_MAX]; /* life of the other that was greeted */
     bool proof_due[SIM_RANKS_MAX];
-    uint32_t lose_due; /* bits */
+    uint64_t
+        old_epoch[SIM_RANKS_MAX]; /* a life whose end is proven by the next one, and again later */
+    uint32_t lose_due;            /* bits */
     struct sim_seat seats[SIM_REQUESTS_MAX];
     struct sim_page pages[SIM_PAGES_MAX];
     struct recv_event follows[SIM_FOLLOWS_MAX];
@@ -268,7 +271,8 @@ bool sim_runs(const struct sim_world *world, uint32_t rank);
 uint64_t sim_awake_ns(const struct sim_world *world, uint32_t rank);
 uint32_t sim_slice_count(uint64_t rid);
 uint64_t sim_slice_bytes(uint64_t rid, uint32_t writer, uint32_t reader, uint32_t slice);
-uint32_t sim_group_of(const struct sim_world *world, uint32_t context);
+/* The dp group of a rank, inside its side. */
+uint32_t sim_group_of(const struct sim_world *world, uint32_t rank);
 /* The rank has a part in the request. */
 bool sim_takes_part(const struct sim_world *world, uint32_t rank, uint64_t rid);
 struct sim_seat *sim_seat(struct sim_world *world, uint32_t rank, uint64_t rid);
@@ -314,6 +318,8 @@ void memory_revoke(struct sim_world *world, uint32_t rank, uint64_t rid, uint32_
 /* The process behind the writes is gone. */
 void memory_ghosts(struct sim_world *world, uint32_t rank);
 void memory_ghosts_land(struct sim_world *world, uint32_t rank);
+void memory_check_refused(struct sim_world *world, uint32_t rank, uint32_t from,
+                          const struct msg_request_data *data, enum kvf_status check);
 void memory_check_counts(struct sim_world *world, uint32_t rank);
 
 /* ---- sim_group.c ---------------------------------------------------------------------------- */

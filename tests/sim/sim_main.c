@@ -100,7 +100,8 @@ static uint32_t shrink(const struct options *options, uint64_t seed, struct sim_
     memcpy(failure, world.failure, sizeof(failure));
     if (strncmp(failure, "hang", 4) == 0)
         return count;
-    for (uint32_t run = count; run > 0; run = run > 1 ? run / 2 : 0) {
+    for (uint32_t run = count, before; run > 0; run = run > 1 ? run / 2 : count < before) {
+        before = count;
         for (uint32_t at = 0; at + run <= count;) {
             memcpy(trial, ops, at * sizeof(*ops));
             memcpy(trial + at, ops + at + run, (count - at - run) * sizeof(*ops));
@@ -155,23 +156,23 @@ static void report(const struct options *options, uint64_t seed)
 
 static void usage(FILE *file)
 {
-    fprintf(
-        file,
-        "Runs schedules of the simulated world; 0: all good, 1: one broke a rule, 2: usage.\n"
-        "  --seeds A-B        schedules, default 1-1000; one number: that one\n"
-        "  --topology TEXT    \"ctx N [dp G] [alone]; gen N [alone]\", default \"ctx 2; gen 2\"\n"
-        "  --profile NAME     %s; default all\n"
-        "  --check            every machine is checked after every step, not in 1 of 32 only\n"
-        "  --ops TEXT         these ops instead of drawn ones, with one seed\n"
-        "  --trace            every op, event and action\n"
-        "  --no-shrink        a failing schedule is only named\n"
-        "  --quiet            a failing schedule is shrunk, its trace is not printed\n",
-        pick_profiles());
+    fprintf(file,
+            "Runs schedules of the simulated world; 0: all good, 1: one broke a rule, 2: usage.\n"
+            "  --seeds A-B        schedules, default 1-1000; one number: that one\n"
+            "  --topology TEXT    \"ctx N [dp G] [alone]; gen N [dp G] [alone]\", default \"ctx 2; "
+            "gen 2\"\n"
+            "  --profile NAME     %s; default all\n"
+            "  --check            every machine is checked after every step, not in 1 of 32 only\n"
+            "  --ops TEXT         these ops instead of drawn ones, with one seed\n"
+            "  --trace            every op, event and action\n"
+            "  --no-shrink        a failing schedule is only named\n"
+            "  --quiet            a failing schedule is shrunk, its trace is not printed\n",
+            pick_profiles());
 }
 
 static bool parse_topology(const char *text, struct sim_topology *topology_out)
 {
-    struct sim_topology topology = {.context_groups = 1};
+    struct sim_topology topology = {.context_groups = 1, .generation_groups = 1};
     bool context = true;
     char word[16];
     unsigned value;
@@ -185,21 +186,23 @@ static bool parse_topology(const char *text, struct sim_topology *topology_out)
             if (sscanf(text, " %u%n", &value, &used) != 1)
                 return false;
             text += used;
-            context = strcmp(word, "gen") != 0;
-            if (strcmp(word, "ctx") == 0)
+            if (strcmp(word, "dp") == 0)
+                *(context ? &topology.context_groups : &topology.generation_groups) = value;
+            else if (strcmp(word, "ctx") == 0)
                 topology.contexts = value;
-            else if (strcmp(word, "dp") == 0)
-                topology.context_groups = value;
-            else if (!context)
+            else if (strcmp(word, "gen") == 0)
                 topology.generations = value;
             else
                 return false;
+            context = context && strcmp(word, "gen") != 0;
         }
         text += strspn(text, "; ");
     }
     *topology_out = topology;
     return *text == '\0' && topology.contexts > 0 && topology.generations > 0 &&
            topology.context_groups > 0 && topology.contexts % topology.context_groups == 0 &&
+           topology.generation_groups > 0 &&
+           topology.generations % topology.generation_groups == 0 &&
            topology.contexts + topology.generations <= SIM_RANKS_MAX;
 }
 
@@ -279,7 +282,7 @@ int main(int argc, char **argv)
     struct options options = {.profile = "all",
                               .first = 1,
                               .last = 1000,
-                              .topology = {2, 2, 1, false, false},
+                              .topology = {2, 2, 1, 1, false, false},
                               .topology_text = "ctx 2; gen 2",
                               .shrink = true};
     struct sim_tally tally = {0};

@@ -212,10 +212,10 @@ void memory_arrive(struct sim_world *world, struct sim_write *write)
         write->bounce = BOUNCE_REFUSED;
         return;
     }
+    ask_of(world, write->rank, write->receiver, write->rid)->bounced = true;
     (void)sim_recv(world, write->receiver, &active);
     if (write->bounce != BOUNCE_WAITS)
         return;
-    ask_of(world, write->rank, write->receiver, write->rid)->bounced = true;
     write->bounce = BOUNCE_QUEUED;
     (void)sim_recv(world, write->receiver, &began);
 }
@@ -308,14 +308,14 @@ void memory_check_drained(struct sim_world *world, uint32_t rank, uint64_t rid, 
     if (seat->bounce_only || world->silence)
         return;
     for (uint32_t writer = 0; writer < world->topology->contexts; writer++) {
-        const struct sim_ask *ask = ask_of(world, writer, rank, rid);
+        struct sim_ask *ask = ask_of(world, writer, rank, rid);
 
         if (ask->tag != seat->tag || ask->tag == 0 || ask->unsent)
             continue;
         if (seat->done_seen && (!seat->decided || seat->decision == SESSION_DECIDED_OK) &&
             !sim_takes_part(world, writer, rid))
-            continue; /* END may stay unanswered: it had nothing to send */
-        if (!ask->answered && !ask->proven && !ask->bounced)
+            ask->waived = true; /* END may stay unanswered: it had nothing to send */
+        if (!ask->waived && !ask->answered && !ask->proven && !ask->bounced)
             sim_fail(world, "%s: rank %u is drained of request %u, writer %u has not reported",
                      rule, rank, (unsigned)rid, writer);
     }
@@ -324,7 +324,8 @@ void memory_check_drained(struct sim_world *world, uint32_t rank, uint64_t rid, 
 static void check_sent(struct sim_world *world, uint32_t rank, uint64_t rid)
 {
     for (uint32_t to = world->topology->contexts; to < world->ranks_count; to++)
-        if (ask_of(world, rank, to, rid)->ended != (1u << sim_slice_count(rid)) - 1)
+        if (sim_takes_part(world, to, rid) &&
+            ask_of(world, rank, to, rid)->ended != (1u << sim_slice_count(rid)) - 1)
             sim_fail(world, "I23: request %u of %u is done without a slice to %u", (unsigned)rid,
                      rank, to);
 }
@@ -446,6 +447,24 @@ void memory_generation_says(struct sim_world *world, uint32_t rank, uint32_t to,
     *ask = (struct sim_ask){.tag = data->tag,
                             .writer_epoch = world->ranks[rank].channels[to].epoch,
                             .receiver_epoch = world->ranks[rank].epoch};
+}
+
+/* An ask that can't be served is answered at once, not at the end of some timer. */
+void memory_check_refused(struct sim_world *world, uint32_t rank, uint32_t from,
+                          const struct msg_request_data *data, enum kvf_status check)
+{
+    const struct sim_seat *seat;
+    const struct sim_ask *ask;
+    bool fenced;
+
+    if (world->knobs.garble || world->knobs.tight || !net_up(world, rank, from))
+        return;
+    seat = sim_seat(world, rank, data->rid);
+    ask = ask_of(world, rank, from, data->rid);
+    fenced = seat->fenced && sim_awake_ns(world, rank) < seat->fenced_ns + SIM_TTL_NS;
+    if (ask->tag == data->tag && ask->finals == 0 && (check != KVF_OK || fenced))
+        sim_fail(world, "I5: rank %u does not answer request %u of %u at once", rank,
+                 (unsigned)data->rid, from);
 }
 
 /* ---- what has arrived ----------------------------------------------------------------------- */

@@ -245,6 +245,7 @@ static void greet(struct sim_world *world, uint32_t to, uint32_t from, uint64_t 
 {
     struct sim_rank *self = &world->ranks[to];
     bool fresh = self->hello_epoch[from] != epoch;
+    uint64_t before = self->hello_epoch[from];
 
     if (net_up(world, to, from))
         net_lose(world, to, from, CHANNEL_CAUSE_EPOCH);
@@ -252,6 +253,7 @@ static void greet(struct sim_world *world, uint32_t to, uint32_t from, uint64_t 
     self->hello_epoch[from] = epoch;
     if (fresh) {
         self->proof_due[from] = false;
+        self->old_epoch[from] = before;
         for (uint32_t i = 0; i < SIM_REQUESTS_MAX; i++)
             world->asks[from][to][i].proven = true; /* its rank has a new process */
         net_hello(world, to, from);
@@ -274,11 +276,16 @@ static void hand_over(struct sim_world *world, uint32_t to, uint32_t from, const
         return;
     }
     memory_heard(world, to, from, msg);
+    if (msg->header.type == MSG_REQUEST_DATA && check == KVF_OK &&
+        sim_fact(world, world->knobs.unfit_percent / 2, 30 + to, from, msg->u.request_data.rid))
+        check = KVF_E_LEGACY_REQUEST;
     if (self->generation)
         sim_recv(world, to, &(struct recv_event){.kind = RECV_MESSAGE, .u.message = {from, msg}});
     else
         sim_send(world, to,
                  &(struct send_event){.kind = SEND_MESSAGE, .u.message = {from, msg, check}});
+    if (!self->generation && msg->header.type == MSG_REQUEST_DATA)
+        memory_check_refused(world, to, from, &msg->u.request_data, check);
 }
 
 /* As the reactor does: answered where its sender can be read, else dropped. */

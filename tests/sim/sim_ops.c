@@ -73,7 +73,9 @@ static enum kvf_status open_send(struct sim_world *world, uint32_t rank, uint64_
             .rid = rid, .prompt_tokens = TOKENS, .list_count = 1, .lists = &list, .aux = &rid}};
 
     _Static_assert(sizeof(rid) == SIM_AUX_BYTES, "aux is the request's number");
-    event.u.open.group = sim_fact(world, 50, 20, rank, rid) ? 0 : SESSION_GROUP_UNKNOWN;
+    event.u.open.group = sim_fact(world, 50, 20, rank, rid)
+                             ? (uint32_t)(rid % world->topology->generation_groups)
+                             : SESSION_GROUP_UNKNOWN;
     return sim_send(world, rank, &event);
 }
 
@@ -373,9 +375,18 @@ static bool apply_kill(struct sim_world *world, uint32_t rank)
 static bool apply_proof(struct sim_world *world, uint32_t rank, uint32_t dead)
 {
     struct sim_rank *self = &world->ranks[rank];
+    struct recv_event late = {.kind = RECV_PEER_PROOF};
 
-    if (!sim_runs(world, rank) || dead >= world->ranks_count || !self->proof_due[dead] ||
-        world->ranks[dead].alive)
+    if (!sim_runs(world, rank) || dead >= world->ranks_count)
+        return false;
+    if (self->generation && self->old_epoch[dead] != 0) { /* the next life was faster */
+        late.u.peer.peer = dead;
+        late.u.peer.epoch = self->old_epoch[dead];
+        self->old_epoch[dead] = 0;
+        (void)sim_recv(world, rank, &late);
+        return true;
+    }
+    if (!self->proof_due[dead] || world->ranks[dead].alive)
         return false;
     self->proof_due[dead] = false;
     memory_ghosts_land(world, dead);

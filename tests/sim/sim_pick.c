@@ -282,6 +282,8 @@ static bool pick_kill(struct sim_world *world)
     uint32_t rank = below(world, world->ranks_count);
     uint32_t other = below(world, world->ranks_count);
 
+    if (world->ranks[other].old_epoch[rank] != 0 && below(world, 2) == 0)
+        return apply(world, make(OP_PROOF, other, rank, 0));
     if (world->ranks[rank].alive)
         return below(world, 4) == 0 && apply(world, make(OP_KILL, rank, 0, 0));
     if (world->ranks[other].proof_due[rank] && below(world, 2) == 0)

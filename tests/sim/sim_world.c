@@ -63,15 +63,21 @@ uint64_t sim_slice_bytes(uint64_t rid, uint32_t writer, uint32_t reader, uint32_
     return (rid * 7 + writer * 5 + reader * 3 + slice) % 4 * 4096;
 }
 
-uint32_t sim_group_of(const struct sim_world *world, uint32_t context)
+uint32_t sim_group_of(const struct sim_world *world, uint32_t rank)
 {
-    return context * world->topology->context_groups / world->topology->contexts;
+    const struct sim_topology *topology = world->topology;
+
+    if (rank < topology->contexts)
+        return rank * topology->context_groups / topology->contexts;
+    return (rank - topology->contexts) * topology->generation_groups / topology->generations;
 }
 
 bool sim_takes_part(const struct sim_world *world, uint32_t rank, uint64_t rid)
 {
-    return world->ranks[rank].generation ||
-           sim_group_of(world, rank) == rid % world->topology->context_groups;
+    uint32_t groups = world->ranks[rank].generation ? world->topology->generation_groups
+                                                    : world->topology->context_groups;
+
+    return groups == 1 || sim_group_of(world, rank) == rid % groups;
 }
 
 struct sim_seat *sim_seat(struct sim_world *world, uint32_t rank, uint64_t rid)
@@ -129,7 +135,7 @@ static void open_send(struct sim_world *world, uint32_t rank, const struct sessi
     bool tight = world->knobs.tight;
     uint32_t generations[SIM_RANKS_MAX];
     uint32_t groups[SIM_RANKS_MAX];
-    struct send_group group = {generations, topology->generations};
+    struct send_group by_index[SIM_RANKS_MAX];
     struct send_params params = {.times = sim_times,
                                  .self = *self,
                                  .log_level = KVF_LOG_WARN,
@@ -146,14 +152,19 @@ static void open_send(struct sim_world *world, uint32_t rank, const struct sessi
                                  .blocks_max = tight ? 8 : 64,
                                  .lists_max = 1,
                                  .aux_bytes = SIM_AUX_BYTES,
-                                 .groups = &group,
-                                 .group_count = 1,
+                                 .groups = by_index,
+                                 .group_count = topology->generation_groups,
                                  .group_of = groups};
 
     for (uint32_t i = 0; i < world->ranks_count; i++)
-        groups[i] = i < topology->contexts ? SESSION_GROUP_UNKNOWN : 0;
+        groups[i] = i < topology->contexts ? SESSION_GROUP_UNKNOWN : sim_group_of(world, i);
     for (uint32_t i = 0; i < topology->generations; i++)
         generations[i] = topology->contexts + i;
+    for (uint32_t i = 0; i < topology->generation_groups; i++) {
+        uint32_t count = topology->generations / topology->generation_groups;
+
+        by_index[i] = (struct send_group){generations + (size_t)i * count, count};
+    }
     if (send_session_open(&arena_heap, &params, &world->ranks[rank].send) != KVF_OK)
         sim_fail(world, "a send side does not open");
 }
@@ -250,6 +261,7 @@ void sim_world_restart(struct sim_world *world, uint32_t rank)
     self->tag_last = 0;
     memset(self->pages, 0, sizeof(self->pages));
     memset(self->hello_epoch, 0, sizeof(self->hello_epoch));
+    memset(self->old_epoch, 0, sizeof(self->old_epoch));
     for (uint32_t i = 0; i < SIM_REQUESTS_MAX; i++) {
         bool opened = self->seats[i].opened || self->seats[i].absent;
 
