@@ -54,6 +54,7 @@ struct bench_plan_side {
     struct kvf_layout *layout;
     struct geo_record *record;
     struct geo_pool *pools;
+    struct geo_aux *aux;
     uint64_t *addresses;
     struct kvf_block_list *lists;
     uint32_t *slots;
@@ -88,11 +89,12 @@ static bool bench_plan_side_record(struct bench_plan_side *side, enum geo_side g
     struct geo_text text;
 
     side->pools = calloc(side->layout->pool_count + 1u, sizeof(*side->pools));
+    side->aux = calloc(side->layout->aux_count + 1u, sizeof(*side->aux));
     side->addresses = calloc(side->layout->pool_count + 1u, sizeof(*side->addresses));
     side->lists = calloc(side->layout->group_count + 1u, sizeof(*side->lists));
     side->slots = calloc(slots + 1u, sizeof(*side->slots));
-    if (side->pools == NULL || side->addresses == NULL || side->lists == NULL ||
-        side->slots == NULL) {
+    if (side->pools == NULL || side->aux == NULL || side->addresses == NULL ||
+        side->lists == NULL || side->slots == NULL) {
         return false;
     }
     for (uint32_t p = 0; p < side->layout->pool_count; p++) {
@@ -100,6 +102,9 @@ static bool bench_plan_side_record(struct bench_plan_side *side, enum geo_side g
         side->pools[p].slots = slots;
         side->pools[p].bytes = side->layout->pools[p].slot_stride * slots;
         side->addresses[p] = side->pools[p].base;
+    }
+    for (uint32_t a = 0; a < side->layout->aux_count; a++) {
+        side->aux[a].item_bytes = side->layout->aux_bytes[a];
     }
     facts.wire_version = GEO_WIRE_VERSION;
     snprintf(facts.instance_name, sizeof(facts.instance_name), "%s",
@@ -109,6 +114,7 @@ static bool bench_plan_side_record(struct bench_plan_side *side, enum geo_side g
     facts.place = *place;
     facts.layout = *side->layout;
     facts.pools = side->pools;
+    facts.aux = side->aux;
     if (geo_record_open(kvf_heap_system(), &facts, &side->record) != KVF_OK ||
         geo_check_local(side->record, &text) != KVF_OK) {
         say("bench plan: the record of a rank is refused");
@@ -140,6 +146,7 @@ static void bench_plan_side_close(struct bench_plan_side *side)
     kvf_layout_free(side->layout);
     kvf_topology_free(side->topology);
     free(side->pools);
+    free(side->aux);
     free(side->addresses);
     free(side->lists);
     free(side->slots);
