@@ -235,6 +235,18 @@ static void admission_free(struct admission *admission, struct admission_request
     list_push(&admission->unused, &request->link);
 }
 
+void admission_copied(struct admission *admission, struct admission_request *request, uint64_t rid,
+                      uint32_t *slots)
+{
+    pthread_mutex_lock(&admission->lock);
+    /* It may have ended meanwhile, and its place have been taken by another. */
+    if (rid_map_find(admission->live, rid) == request && request->slots == slots) {
+        store_free(admission->store, slots);
+        request->slots = NULL;
+    }
+    pthread_mutex_unlock(&admission->lock);
+}
+
 void admission_undo(struct admission *admission, struct admission_request *request)
 {
     pthread_mutex_lock(&admission->lock);

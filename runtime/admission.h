@@ -43,7 +43,7 @@ struct admission_request {
     uint32_t cached_tokens;
     struct kvf_end end;           /* the other side */
     struct kvf_block_list *lists; /* [groups of the record]; its own storage */
-    uint32_t *slots;              /* of all lists; store run */
+    uint32_t *slots; /* of all lists; store run; NULL once the machine has copied them */
     uint32_t blocks;
     void *aux;          /* send: the copy, or NULL; receive: the engine's buffers, or NULL */
     void *aux_storage;  /* [aux_bytes] */
@@ -112,6 +112,15 @@ enum kvf_status admission_take(struct admission *admission, const struct admissi
 
 /* The request is over on this rank: gives its room back, remembers the id. Any thread. */
 void admission_end(struct admission *admission, uint64_t rid, uint64_t now_ns);
+
+/*
+ * The machine has its own copy of the lists: their run `slots` is given back, the blocks still
+ * count.
+ * So runs are held for a moment only, and room that is there is not lost to gaps between long-lived
+ * ones. The request may have ended already.
+ */
+void admission_copied(struct admission *admission, struct admission_request *request, uint64_t rid,
+                      uint32_t *slots);
 
 /* As if it had never been taken: the reactor's queue was full. */
 void admission_undo(struct admission *admission, struct admission_request *request);

@@ -235,12 +235,16 @@ void reactor_refuse(struct reactor *reactor, uint64_t rid, enum kvf_status statu
         metrics_add(&reactor->kvf->metrics.unexpected_events, 1);
 }
 
-static void command_open(struct reactor *reactor, const struct admission_request *request)
+static void command_open(struct reactor *reactor, struct admission_request *request)
 {
+    uint64_t rid = request->rid;
+    uint32_t *slots = request->slots;
+
     if (reactor->send != NULL)
         send_glue_request(reactor, request);
     else
         recv_glue_request(reactor, request);
+    admission_copied(&reactor->kvf->admission, request, rid, slots);
 }
 
 static void command_window(struct reactor *reactor, const struct command *command)
