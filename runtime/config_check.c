@@ -27,8 +27,13 @@ static uint64_t settings_power_at_least(uint64_t value)
 }
 
 static enum kvf_status settings_check_bounce_off(const struct kvf_settings *settings,
+                                                 const struct settings_facts *facts,
                                                  struct settings_report *report)
 {
+    if (settings->path == KVF_PATH_BOUNCE && !facts->has_bounce)
+        return settings_fail(report,
+                             "path is \"bounce\", which this build does not have; want auto, "
+                             "mapped or direct");
     if (settings->has_bounce_params)
         return settings_fail(report, "agent_bounce_params is set but kv_cache_bounce_size_mb is 0; "
                                      "set a size, or take agent_bounce_params out");
@@ -90,7 +95,7 @@ static enum kvf_status settings_check_bounce(struct kvf_settings *settings,
                                              struct settings_report *report)
 {
     if (settings->kv_cache_bounce_size_mb == 0)
-        return settings_check_bounce_off(settings, report);
+        return settings_check_bounce_off(settings, facts, report);
     if (!facts->has_bounce)
         return settings_fail(report,
                              "kv_cache_bounce_size_mb is %" PRIu64

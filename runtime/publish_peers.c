@@ -424,6 +424,12 @@ enum kvf_status publish_remotes(struct kvf *kvf, const struct world_gathered *he
             status = path_choose(&peer->facts, 1, &peer->path, &peer->reason);
         else
             path_choose(&peer->facts, 0, &peer->path, &peer->reason);
+        if (status != KVF_OK && peer->facts.forced != KVF_PATH_NONE) {
+            geo_text_set(text_out, "path is \"%s\", but writes to %s: %s%s%s",
+                         path_name(peer->facts.forced), peer->name, path_reason_text(peer->reason),
+                         peer->mapped_text[0] != 0 ? "; " : "", peer->mapped_text);
+            return status;
+        }
         for (uint32_t pool = 0; pool < peer->pool_count; pool++)
             if (peer->path == KVF_PATH_MAPPED)
                 publish_warm((const void *)(uintptr_t)peer->mapped_addresses[pool],

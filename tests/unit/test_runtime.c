@@ -395,13 +395,31 @@ static void no_path_fails_the_request_by_name(void **state)
     sim->log = quiet;
     for (uint32_t r = 0; r < 2; r++) {
         sim->ranks[r].host = r;
-        sim->ranks[r].settings = "all:\n  progress: caller\n  path: mapped\n";
+        sim->ranks[r].settings = "all:\n  progress: caller\n  paths: [mapped]\n";
     }
     assert_true(sim_open(sim));
     open_all(sim, &request, true);
     all_released(sim, 5);
     assert_int_equal(sim_event(sim, 1, 5, KVF_EVENT_FAILED)->status, KVF_E_NO_PATH);
     end(sim, true);
+}
+
+/* Nobody gets as far as a request. */
+static void a_forced_path_that_cannot_be_had_stops_all_ranks(void **state)
+{
+    struct sim *sim = sim_new("ctx tp=2; gen tp=1", &network);
+
+    (void)state;
+    sim->log = quiet;
+    for (uint32_t r = 0; r < 3; r++) {
+        sim->ranks[r].host = r == 0 ? 0 : 1;
+        sim->ranks[r].settings = "all:\n  progress: caller\n  path: mapped\n";
+    }
+    assert_false(sim_open(sim));
+    for (uint32_t r = 0; r < 3; r++)
+        assert_int_equal(sim->ranks[r].status, KVF_E_NO_PATH);
+    sim_close(sim, 20);
+    sim_free(sim);
 }
 
 static void cancel_at_any_step_ends_on_all_ranks(void **state)
@@ -553,6 +571,7 @@ int main(void)
         cmocka_unit_test(failing_put_fails_the_request_on_both_sides),
         cmocka_unit_test(incompatible_peer_is_refused_by_code),
         cmocka_unit_test(no_path_fails_the_request_by_name),
+        cmocka_unit_test(a_forced_path_that_cannot_be_had_stops_all_ranks),
         cmocka_unit_test(cancel_at_any_step_ends_on_all_ranks),
         cmocka_unit_test(killed_far_rank_ends_the_request_at_any_step),
         cmocka_unit_test(close_ends_live_requests),

@@ -139,6 +139,7 @@ KVF_API void *kvf_pool_base(const struct kvf_pool *pool);
  * blocking, bounded by connect_timeout_ms. `pools` has layout->pool_count members, in the layout's
  * order. `layout` and `pools` are copied. After it every pair of ranks that can meet is connected.
  * Errors, alike on all ranks: a local refusal of any rank (its code; the rank is named in the log),
+ * E_NO_PATH (the setting `path` forces a rung that some pair of ranks cannot have),
  * E_WORLD, E_NOMEM, E_MPI, E_UCX. MPI thread, once.
  */
 KVF_API enum kvf_status kvf_publish(struct kvf *kvf, const struct kvf_layout *layout,
