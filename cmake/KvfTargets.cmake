@@ -35,6 +35,14 @@ if(kvf_sanitize_flags)
     target_compile_options(kvf_flags INTERFACE ${kvf_sanitize_flags} -fno-omit-frame-pointer)
     target_link_options(kvf_flags INTERFACE ${kvf_sanitize_flags})
 endif()
+if(KVFERRY_LIBFUZZER)
+    if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+        message(FATAL_ERROR "KVFERRY_LIBFUZZER wants clang; the compiler is ${CMAKE_C_COMPILER_ID}")
+    endif()
+    # All code is instrumented, not the fuzz programs alone: else libFuzzer is blind.
+    target_compile_options(kvf_flags INTERFACE -fsanitize=fuzzer-no-link)
+    target_link_options(kvf_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 # Strict C11 (POSIX and Linux calls come by _GNU_SOURCE), hidden symbols, the project's flags.
 function(kvf_setup_target target)

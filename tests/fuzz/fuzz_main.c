@@ -1,9 +1,10 @@
 /*
  * fuzz_main.c - runs a fuzz program without libFuzzer.
  *
- *   fuzz_x [--runs N] [--seed S] [--write-corpus DIR] [FILE|DIR]...
+ *   fuzz_x [--runs N | --seconds S] [--seed S] [--write-corpus DIR] [FILE|DIR]...
  *
- * First the files, then N inputs made from the samples: bytes changed, cut, joined, repeated.
+ * First the files, then N inputs, or as many as S seconds hold, made from the samples: bytes
+ * changed, cut, joined, repeated.
  */
 #include "fuzz.h"
 
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "testing.h"
 
@@ -115,12 +117,8 @@ static size_t make_input(struct test_random *random)
     return len;
 }
 
-int main(int argc, char **argv)
+static void make_samples(void)
 {
-    unsigned long runs = 20000;
-    unsigned files = 0;
-    struct test_random random;
-
     while (sample_count < SAMPLES_MAX) {
         size_t len = fuzz_sample(sample_count, samples[sample_count], sizeof(samples[0]));
 
@@ -128,10 +126,43 @@ int main(int argc, char **argv)
             break;
         sample_lens[sample_count++] = len;
     }
+}
+
+static time_t now_s(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+/* `seconds` 0: `runs` inputs. Returns how many. */
+static unsigned long run_made(struct test_random *random, unsigned long runs, time_t seconds)
+{
+    time_t end = now_s() + seconds;
+    unsigned long done = 0;
+
+    while (seconds > 0 ? now_s() < end : done < runs) {
+        run_input(input, make_input(random));
+        done++;
+    }
+    return done;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned long runs = 20000;
+    time_t seconds = 0;
+    unsigned files = 0;
+    struct test_random random;
+
+    make_samples();
     random = test_random_make(test_seed());
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--runs") == 0 && i + 1 < argc) {
             runs = strtoul(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--seconds") == 0 && i + 1 < argc) {
+            seconds = strtol(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
             random = test_random_make(strtoull(argv[++i], NULL, 0));
         } else if (strcmp(argv[i], "--write-corpus") == 0 && i + 1 < argc) {
@@ -141,8 +172,7 @@ int main(int argc, char **argv)
             files += run_path(argv[i]);
         }
     }
-    for (unsigned long run = 0; run < runs; run++)
-        run_input(input, make_input(&random));
+    runs = run_made(&random, runs, seconds);
     printf("fuzz: %u files, %lu generated inputs\n", files, runs);
     return 0;
 }
