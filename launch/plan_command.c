@@ -12,9 +12,11 @@
 #include "commands.h"
 #include "geometry_answer.h"
 #include "options.h"
+#include "plan_note.h"
 #include "plan_source.h"
 #include "plan_table.h"
 #include "say.h"
+#include "ucx_look.h"
 
 #define ROW(name_, kind_, member) name_, kind_, offsetof(struct plan_options, member)
 #define GBYTES_PER_S_MAX 100000
@@ -188,16 +190,36 @@ static int plan_frags(const struct planning *planning)
     if (status != KVF_OK) {
         return plan_source_refuse(status, &text);
     }
-    for (uint32_t p = 0; status == KVF_OK && p < dump->piece_count; p++) {
-        struct plan_filled filled;
+    /* Nothing is listed of a request that has a piece which is refused. */
+    for (int print = 0; print < 2; print++) {
+        for (uint32_t p = 0; status == KVF_OK && p < dump->piece_count; p++) {
+            struct plan_filled filled;
 
-        status = geometry_writer_fill(&writer, &dump->pieces[p], &filled, &text);
-        if (status == KVF_OK) {
-            plan_print_fragments(&writer, filled.stripe_count);
+            status = geometry_writer_fill(&writer, &dump->pieces[p], &filled, &text);
+            if (status == KVF_OK && print == 1) {
+                plan_print_fragments(&writer, filled.stripe_count);
+            }
         }
     }
     geometry_writer_fini(&writer);
     return status == KVF_OK ? plan_flush() : plan_source_refuse(status, &text);
+}
+
+/* Said where bytes would go between nodes; on standard error, since it depends on the machine. */
+static void plan_warn_slow_ucx(const struct plan_table_params *params)
+{
+    struct plan_note_rung far = plan_note_rung(params, false, 1);
+    struct plan_table_load load;
+    struct ucx_look look;
+
+    plan_table_load(params, &load);
+    ucx_look(&look);
+    if (load.busiest_bytes > 0 && far.status == KVF_OK && look.path[0] != '\0' && !look.has_rdma) {
+        say("UCX without RDMA (%s): between nodes bytes take TCP; -DKVFERRY_UCX_ROOT=DIR builds "
+            "with "
+            "a cluster's own UCX",
+            look.path);
+    }
 }
 
 static int plan_table(const struct planning *planning, const json_t *answer)
@@ -218,6 +240,7 @@ static int plan_table(const struct planning *planning, const json_t *answer)
         say("out of memory");
         return EXIT_USAGE;
     }
+    plan_warn_slow_ucx(&params);
     return plan_flush();
 }
 

@@ -128,6 +128,11 @@ static enum kvf_status check_place(const struct geo_record *record, struct geo_t
                      layers);
         return KVF_E_INVAL;
     }
+    if (record->layout.ownership_bridge && record->bounce.enabled) {
+        geo_text_set(text_out, "an ownership bridge with a bounce of %" PRIu64 " bytes; want 0",
+                     record->bounce.arena_bytes);
+        return KVF_E_INVAL;
+    }
     if (record->layout.tokens_per_block == 0) {
         geo_text_set(text_out, "0 tokens per block");
         return KVF_E_INVAL;

@@ -229,6 +229,13 @@ static void plant_state_window(struct geo_record *record)
     geo_edit_group(record, STATE)->window = 8;
 }
 
+static void plant_bridge_and_bounce(struct geo_record *record)
+{
+    record->layout.ownership_bridge = true;
+    record->bounce.enabled = true;
+    record->bounce.arena_bytes = 4096;
+}
+
 static void each_fault_of_one_rank_is_refused_with_its_code(void **state)
 {
     static const struct {
@@ -263,6 +270,7 @@ static void each_fault_of_one_rank_is_refused_with_its_code(void **state)
         {plant_state_no_unit, KVF_E_STATE_UNIT, "units of 0"},
         {plant_state_sections, KVF_E_STATE_SECTIONS, "sections"},
         {plant_state_window, KVF_E_INVAL, "window"},
+        {plant_bridge_and_bounce, KVF_E_INVAL, "ownership bridge with a bounce of 4096 bytes"},
     };
 
     (void)state;

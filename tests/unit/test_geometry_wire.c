@@ -17,6 +17,7 @@ static struct geo_record *rich_record(uint32_t rank)
     struct geo_make_model model;
     struct geo_make_grid grid = {.tp = 4, .dp = 2, .pp = 2, .layers = {4, 3}};
     struct geo_make_params params = {.model = &model, .grid = &grid, .slots = 4};
+    struct geo_record *record;
 
     geo_make_model(&model, 7, 4, 64, 16);
     for (uint32_t l = 0; l < 6; l++) {
@@ -27,10 +28,14 @@ static struct geo_record *rich_record(uint32_t rank)
     model.layers[2].window = 64;
     model.layers[6].owner = KVF_OWNER_DRAFT;
     model.layers[6].k_only = true;
-    model.model.ownership_bridge = true;
+    model.model.ownership_bridge = rank % 2 == 0;
     model.model.aux_count = 2;
     model.aux_bytes[0] = 4;
-    return geo_make_record(&params, rank);
+    record = geo_make_record(&params, rank);
+    if (model.model.ownership_bridge) {
+        record->bounce = (struct geo_bounce){0}; /* the two exclude each other */
+    }
+    return record;
 }
 
 static size_t encode(const struct geo_record *record, uint8_t *bytes)
