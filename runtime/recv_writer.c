@@ -362,11 +362,13 @@ static void on_success(struct recv_side *side, struct recv_writer *writer,
         all_slices(side, writer);
 }
 
-/* Only says that this rank has no session for the request. */
+/*
+ * Only says that this rank has no session for the request. A cancel says more: the group that had
+ * it assigned gave it up, or a receiver of it did; no other group will send it.
+ */
 static bool is_refusal(enum kvf_status code)
 {
-    return code == KVF_E_NO_SESSION || code == KVF_E_GONE || code == KVF_E_CANCELLED ||
-           code == KVF_E_PEER_CANCELLED;
+    return code == KVF_E_NO_SESSION || code == KVF_E_GONE;
 }
 
 /* What a failure or doubt of one writer means for the request. */

@@ -678,6 +678,17 @@ static void request_fails_when_no_group_is_left(void **state)
     bench_close(&bench);
 }
 
+/* The group that had it assigned gave it up with nothing under way: no other group will send it. */
+static void cancel_by_one_group_ends_a_request_that_all_were_asked_for(void **state)
+{
+    (void)state;
+    open_asked(4, 2);
+    bench_failed(&bench, 2, 1, 1, KVF_E_CANCELLED);
+    assert_true(bench_saw(&bench, "vote rid 1 DOOMED_PEER CANCELLED E_PEER_CANCELLED culprit 2"));
+    assert_true(bench_saw(&bench, "to 0 CANCEL_SESSION rid 1 tag 1 FAILED"));
+    bench_close(&bench);
+}
+
 static void request_fails_when_the_assigned_group_has_refused(void **state)
 {
     (void)state;
@@ -1158,6 +1169,7 @@ int main(void)
         cmocka_unit_test(broadcast_cancel_waits_for_all_that_were_asked),
         cmocka_unit_test(refusal_of_a_group_that_is_not_assigned_is_no_failure),
         cmocka_unit_test(request_fails_when_no_group_is_left),
+        cmocka_unit_test(cancel_by_one_group_ends_a_request_that_all_were_asked_for),
         cmocka_unit_test(request_fails_when_the_assigned_group_has_refused),
         cmocka_unit_test(failure_of_the_assigned_group_fails_the_request),
         cmocka_unit_test(words_of_another_group_do_not_end_an_assigned_request),
