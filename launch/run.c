@@ -52,6 +52,16 @@ static const struct option_row run_rows[] = {
      "0 = whole"},
     {ROW("piece-shuffle", OPTION_FLAG, piece_shuffle), NULL, 0, 0, NULL, NULL,
      "pieces of a request in random order"},
+    {ROW("order", OPTION_CHOICE, order), "any", 0, 0, "any|context-first|generation-first|mixed",
+     NULL,
+     "which side opens a request first, the other one only then; generation-first asks all dp "
+     "groups; any = neither waits"},
+    {ROW("sync", OPTION_FLAG, sync), NULL, 0, 0, NULL, NULL,
+     "receives are waited for one by one (kvf_wait)"},
+    {ROW("faults", OPTION_TEXT, faults), NULL, 0, 0, NULL, "SPEC",
+     "plant faults, as \"cancel-gen=5%,fail-after=2%,slow=10%\": docs/run.md has the words; right "
+     "is "
+     "then that just these happened"},
     {ROW("path", OPTION_CHOICE, path), "auto", 0, 0, "auto|mapped|bounce|direct|twosided", NULL,
      "force one rung of the ladder"},
     {ROW("progress", OPTION_CHOICE, progress), "setting", 0, 0, "setting|thread|caller", NULL,
@@ -99,6 +109,34 @@ static bool run_read_pieces(const struct run *run, char *text_out)
     return true;
 }
 
+/*
+ * Faults, and the order they need: where one side never opens a request, the other holds its pages
+ * until it gives up, and what waits for these pages must not be running against that time itself.
+ */
+static bool run_read_faults(struct run *run, char *text_out)
+{
+    static const struct {
+        enum fault_fate fate;
+        const char *order;
+    } needs[] = {{FAULT_NO_CTX, "generation-first"}, {FAULT_NO_GEN, "context-first"}};
+    const struct run_options *options = &run->options;
+
+    if (options->faults == NULL) {
+        return true;
+    }
+    if (!faults_parse(options->faults, &run->faults, text_out)) {
+        return false;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (run->faults.fates[needs[i].fate] > 0 && strcmp(options->order, needs[i].order) != 0) {
+            snprintf(text_out, OPTIONS_TEXT_BYTES, "--faults %s needs --order %s",
+                     fault_fate_word(needs[i].fate), needs[i].order);
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Options, topology and models: no MPI, alike on all ranks. False: text_out says why. */
 static bool run_read(struct run *run, int argc, char **argv, char *text_out)
 {
@@ -120,7 +158,7 @@ static bool run_read(struct run *run, int argc, char **argv, char *text_out)
             return false;
         }
     }
-    return run_read_pieces(run, text_out);
+    return run_read_pieces(run, text_out) && run_read_faults(run, text_out);
 }
 
 /* Requests one by one, then the last checks and the report. */
@@ -194,6 +232,7 @@ static int run_under_mpi(struct run *run)
     bool leave = false;
     int level, code;
 
+    run_waker_open(run); /* a child of a process that has no threads yet */
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
         say("MPI cannot be started");
         return EXIT_USAGE;
@@ -203,6 +242,7 @@ static int run_under_mpi(struct run *run)
     run->options.show = run_is_watched();
     code = run_all(run, &leave);
     run_world_close(run);
+    run_waker_close(run);
     if (leave) {
         fflush(NULL);
         _exit(code);

@@ -7,6 +7,8 @@
  *   run_engine.c   the loop of a rank: admit, fill or receive, check, give back
  *   run_work.c     page work in small steps: hand-out checks, fills, compares
  *   run_pieces.c   context: prompts sent in pieces, each filled only when its turn comes
+ *   run_order.c    which side opens first, and how the other side learns of it
+ *   run_faults.c   planted faults, and the judgement of how all requests ended
  *   run_dump.c     records and block lists of one request, as `kvferry plan --geometry` reads them
  *   run_report.c   sums over the ranks, the table, JSON
  */
@@ -21,6 +23,7 @@
 
 #include <kvferry/kvferry_mpi.h>
 
+#include "faults.h"
 #include "model.h"
 #include "oracle.h"
 #include "schedule.h"
@@ -44,6 +47,9 @@ struct run_options {
     bool no_reuse;
     uint64_t piece_tokens;
     bool piece_shuffle;
+    const char *order;
+    bool sync;
+    const char *faults;
     const char *path;
     const char *settings;
     const char *progress;
@@ -67,6 +73,15 @@ enum run_outcome {
     RUN_REFUSED = 32,  /* larger than a pool */
     RUN_GEOMETRY = 64, /* failed with a code of the geometry */
 };
+
+/* Which side opens a request first. */
+enum run_first { RUN_ANY_FIRST, RUN_CONTEXT_FIRST, RUN_GENERATION_FIRST };
+
+/*
+ * Do all ranks of a group return the same outcome? Not in this release when a request is given up
+ * (kvferry.h, kvf_sweep()): differences are counted, and are no fault yet.
+ */
+#define RUN_GROUPS_AGREE 0
 
 enum run_step {
     RUN_CHECK_OUT, /* pages taken: compare what their last owners left */
@@ -98,6 +113,12 @@ struct run_live {
     uint32_t piece_count;       /* 0 = sent whole */
     uint32_t piece_at;
     bool piece_filled;
+    uint64_t piece_tokens; /* of a piece; 0 = sent whole */
+    uint64_t piece_due_ns; /* a slow writer's next piece */
+    struct fault fault;
+    bool fault_done;
+    bool stood;            /* still, once */
+    uint32_t fault_passes; /* turns of the loop since it was opened */
     uint8_t piece_order[KVF_WINDOWS_MAX];
     struct run_pages *pages; /* [groups], owns */
     uint8_t *aux;            /* owns; NULL = none */
@@ -130,14 +151,41 @@ struct run_sums {
     uint64_t busy_ns; /* generation: at least one request between open and READY */
     uint64_t checked_bytes;
     uint64_t blocks_leaked; /* pages that never came back */
+    uint64_t bad_calls;     /* calls that answered otherwise than they must */
     uint64_t idle_ns;
     uint64_t sweeps;
     uint64_t dump_bytes;       /* generation: received for the request that is dumped */
     double used_sum, used_max; /* share of the fullest group's pages in use, at each admission */
 };
 
+/* How a request ended on this rank. */
+struct fault_seen {
+    uint8_t outcomes, released; /* how many events of each; 1 is right */
+    int16_t status;             /* of the first outcome */
+};
+
+#define RUN_REASONS_MAX 16u
+#define RUN_NEVER (-1000000)    /* in place of a status: no outcome */
+#define RUN_FAULT_LINES_MAX 16u /* requests that ended otherwise than planted are named so often */
+
+/* The judgement over all requests and ranks; alike on all ranks. */
+struct run_verdicts {
+    uint32_t planted[FAULT_FATES], extras[FAULT_EXTRAS];
+    uint32_t unplanned; /* (request, side) that ended otherwise than planted */
+    uint32_t missing;   /* a certain fault that did not show */
+    uint32_t unlike;    /* ended differently on ranks of one group */
+    uint64_t twice;     /* (request, rank) without exactly one outcome and one release */
+    uint64_t bad_calls;
+    uint32_t reason_count;
+    struct {
+        int status; /* KVF_OK, or why the generation side (else the context side) says it ended */
+        uint32_t count;
+    } reasons[RUN_REASONS_MAX];
+};
+
 struct run {
     struct run_options options;
+    struct fault_spec faults;
     int world_rank, world_size;
     struct kvf_topology *topology;
     const struct kvf_instance *instance;
@@ -181,6 +229,17 @@ struct run {
     char refused[RUN_REFUSED_BYTES]; /* "CODE: text" of the first peer that does not fit */
     enum kvf_status refused_code;    /* of the first request that failed so */
 
+    uint32_t *dp_of;         /* [world] dp group of each rank in its instance */
+    uint32_t *heard;         /* [jobs] ranks of the first side that have told us */
+    uint32_t *notes;         /* [jobs] what we tell; stays until the end */
+    int *note_ranks;         /* [world] scratch */
+    uint64_t heard_count;    /* sum of `heard` */
+    int waker;               /* process that ends our standing still */
+    int waker_pipe;          /* 0 = none */
+    struct fault_seen *seen; /* [jobs] */
+    struct run_verdicts verdicts;
+    uint32_t fault_lines;
+
     uint8_t *outcomes; /* [jobs] */
     struct run_sample *samples;
     uint32_t sample_count;
@@ -204,6 +263,61 @@ int run_agree(int code);
 /* run_engine.c */
 int run_engine(struct run *run);
 
+/* The library's open call for this side, with the lists of the request. */
+enum kvf_status run_open_call(struct run *run, struct run_live *live);
+
+/* run_order.c: what each rank knows of the order. False: no memory. */
+bool run_order_open(struct run *run);
+void run_order_close(struct run *run);
+enum run_first run_order_of(const struct run *run, const struct schedule_job *job);
+uint32_t run_group_size(const struct run *run, struct schedule_group group);
+
+/* Tells the other side that this rank has opened the request, where it waits for that. */
+void run_order_tell(struct run *run, uint32_t job);
+
+/* Takes what the other side has told. True when something was there. */
+bool run_order_listen(struct run *run);
+bool run_order_may_open(const struct run *run, uint32_t job);
+bool run_order_all_heard(const struct run *run);
+
+/* The other end of a request, as far as this side knows it when it opens it. */
+struct kvf_end run_order_end(const struct run *run, const struct schedule_job *job);
+
+/* run_faults.c: this side never opens it. */
+bool run_fault_skips(const struct run *run, const struct run_live *live);
+
+/* Prompt tokens that a receive asks for, and blocks that a send has: not all as they should be. */
+uint32_t run_fault_tokens(const struct run *run, const struct run_live *live);
+void run_fault_lists(const struct run *run, const struct run_live *live);
+
+/* Called right after the open, at each turn of the loop while it is open, after each piece. */
+void run_fault_opened(struct run *run, struct run_live *live);
+void run_fault_pass(struct run *run, struct run_live *live);
+void run_fault_piece(struct run *run, struct run_live *live);
+
+/* The rank stands still here, when it shall; once a request. */
+void run_fault_stand(struct run *run, struct run_live *live);
+
+/* How long to wait before the next piece. */
+uint64_t run_fault_wait_ns(const struct run *run, const struct run_live *live);
+
+/* Deadline of a synchronous receive. */
+uint32_t run_fault_deadline_ms(const struct run *run, const struct run_live *live);
+
+void run_fault_outcome(struct run *run, struct run_live *live, const struct kvf_event *event);
+void run_fault_released(struct run *run, struct run_live *live);
+
+/* An outcome that was planted: not worth a line. */
+bool run_fault_expects(const struct run *run, const struct run_live *live, enum kvf_status status);
+
+/* Judges all requests; collective. False: no memory. */
+bool run_judge(struct run *run);
+bool run_judged_well(const struct run *run);
+
+/* Before MPI is started: a child that lets this process go on after it stood still. */
+void run_waker_open(struct run *run);
+void run_waker_close(struct run *run);
+
 /* Waits until all ranks are here, stepping the library meanwhile. */
 void run_barrier(struct run *run);
 
@@ -220,6 +334,9 @@ void run_check_all(struct run *run);
 
 /* run_pieces.c: alike on all ranks; says what does not fit. */
 bool run_pieces_check(const struct run *run, char *text_out, size_t text_bytes);
+
+/* Tokens of a piece of a request that --faults cuts; 0 = it stays whole. */
+uint64_t run_pieces_of_fault(const struct run *run, const struct run_live *live);
 
 /* Context: cuts a request. */
 void run_pieces_make(const struct run *run, struct run_live *live);

@@ -70,6 +70,7 @@ static struct run_live *run_live_make(const struct run *run, uint32_t job)
         return NULL;
     }
     live->job = job;
+    live->fault = faults_draw(&run->faults, run->options.seed, run->schedule.jobs[job].rid);
     live->pages = calloc((size_t)run->layout.group_count + 1, sizeof(*live->pages));
     live->aux = run_aux_bytes(run) > 0 ? calloc(1, run_aux_bytes(run)) : NULL;
     if (live->pages == NULL || (run_aux_bytes(run) > 0 && live->aux == NULL)) {
@@ -143,43 +144,21 @@ static void run_lists(const struct run *run, const struct run_live *live)
     }
 }
 
-static struct kvf_end run_other_end(const struct run *run, const struct schedule_job *job)
-{
-    const struct schedule_group *other =
-        &job->ends[run->side == KVF_CONTEXT ? KVF_GENERATION : KVF_CONTEXT];
-    struct kvf_end end = {other->instance, other->dp};
-
-    return end;
-}
-
 static enum kvf_status run_open_send(struct run *run, struct run_live *live)
 {
     const struct schedule_job *job = &run->schedule.jobs[live->job];
     struct kvf_send_params params = KVF_SEND_PARAMS_INIT;
-    struct kvf_window window;
-    enum kvf_status status;
 
     if (live->aux != NULL) {
         run_aux_fill(run, job, live->aux);
     }
     params.rid = job->rid;
     params.prompt_tokens = job->prompt_tokens;
-    params.destination = run_other_end(run, job);
+    params.destination = run_order_end(run, job);
     params.list_count = run->layout.group_count;
     params.lists = run->lists;
     params.aux = live->aux;
-    status = kvf_send_open(run->kvf, &params);
-    if (status != KVF_OK || run->options.piece_tokens > 0) {
-        return status;
-    }
-    window = run_piece_window(run, live, 0);
-    status = kvf_send_blocks(run->kvf, job->rid, &window);
-    if (status != KVF_OK) {
-        say("rank %d: request %llu: its blocks cannot be sent: %s", run->world_rank,
-            (unsigned long long)job->rid, kvf_status_text(status));
-        kvf_cancel(run->kvf, job->rid);
-    }
-    return KVF_OK;
+    return kvf_send_open(run->kvf, &params);
 }
 
 static enum kvf_status run_open_recv(struct run *run, struct run_live *live)
@@ -188,13 +167,66 @@ static enum kvf_status run_open_recv(struct run *run, struct run_live *live)
     struct kvf_recv_params params = KVF_RECV_PARAMS_INIT;
 
     params.rid = job->rid;
-    params.prompt_tokens = job->prompt_tokens;
+    params.prompt_tokens = run_fault_tokens(run, live);
     params.cached_tokens = job->cached_tokens;
-    params.source = run_other_end(run, job);
+    params.source = run_order_end(run, job);
     params.list_count = run->layout.group_count;
     params.lists = run->lists;
     params.aux = live->aux;
+    params.synchronous = run->options.sync;
     return kvf_recv_open(run->kvf, &params);
+}
+
+enum kvf_status run_open_call(struct run *run, struct run_live *live)
+{
+    run_lists(run, live);
+    if (run->side == KVF_GENERATION) {
+        return run_open_recv(run, live);
+    }
+    run_fault_lists(run, live);
+    return run_open_send(run, live);
+}
+
+/* Context: all blocks of a request that has no pieces. */
+static void run_send_whole(struct run *run, struct run_live *live)
+{
+    uint64_t rid = run->schedule.jobs[live->job].rid;
+    struct kvf_window window = run_piece_window(run, live, 0);
+    enum kvf_status status;
+
+    run_fault_stand(run, live);
+    status = kvf_send_blocks(run->kvf, rid, &window);
+    if (status != KVF_OK) {
+        if (live->fault.fate == FAULT_NONE) {
+            say("rank %d: request %llu: its blocks cannot be sent: %s", run->world_rank,
+                (unsigned long long)rid, kvf_status_text(status));
+        }
+        kvf_cancel(run->kvf, rid);
+    }
+}
+
+/* Never opened here: its last step. */
+static void run_not_opened(struct run *run, struct run_live *live)
+{
+    live->released = true;
+    run->ended++;
+    run_step_to(live, run->side == KVF_CONTEXT ? RUN_HOLD : RUN_RESTORE);
+}
+
+/* What follows a right open. */
+static void run_opened(struct run *run, struct run_live *live, uint64_t now_ns)
+{
+    live->open_ns = now_ns;
+    if (run->side == KVF_GENERATION && run->moving++ == 0) {
+        run->moving_since_ns = now_ns;
+    }
+    run_dump_note(run, live);
+    run_step_to(live, live->piece_count > 0 ? RUN_PIECES : RUN_MOVE);
+    run_fault_opened(run, live);
+    run_order_tell(run, live->job);
+    if (run->side == KVF_CONTEXT && live->piece_count == 0) {
+        run_send_whole(run, live);
+    }
 }
 
 /* Opens a request; BUSY leaves it for the next iteration. */
@@ -203,8 +235,15 @@ static bool run_open(struct run *run, struct run_live *live)
     uint64_t now_ns = run_now();
     enum kvf_status status;
 
-    run_lists(run, live);
-    status = run->side == KVF_CONTEXT ? run_open_send(run, live) : run_open_recv(run, live);
+    if (!run_order_may_open(run, live->job)) {
+        return false;
+    }
+    if (run_fault_skips(run, live)) {
+        run_order_tell(run, live->job);
+        run_not_opened(run, live);
+        return true;
+    }
+    status = run_open_call(run, live);
     if (status == KVF_BUSY) {
         return false;
     }
@@ -212,17 +251,11 @@ static bool run_open(struct run *run, struct run_live *live)
         say("rank %d: request %llu cannot be opened: %s", run->world_rank,
             (unsigned long long)run->schedule.jobs[live->job].rid, kvf_status_text(status));
         run->outcomes[live->job] |= RUN_FAILED;
-        live->released = true;
-        run->ended++;
-        run_step_to(live, run->side == KVF_CONTEXT ? RUN_HOLD : RUN_RESTORE);
+        run_order_tell(run, live->job);
+        run_not_opened(run, live);
         return true;
     }
-    live->open_ns = now_ns;
-    if (run->side == KVF_GENERATION && run->moving++ == 0) {
-        run->moving_since_ns = now_ns;
-    }
-    run_dump_note(run, live);
-    run_step_to(live, live->piece_count > 0 ? RUN_PIECES : RUN_MOVE);
+    run_opened(run, live, now_ns);
     return true;
 }
 
@@ -283,8 +316,9 @@ static void run_ready(struct run *run, struct run_live *live, const struct kvf_e
 static void run_note_refusal(struct run *run, const struct run_live *live,
                              const struct kvf_event *event)
 {
-    struct kvf_end other = run_other_end(run, &run->schedule.jobs[live->job]);
-    const struct kvf_instance *instance = &run->topology->instances[other.instance];
+    const struct schedule_job *job = &run->schedule.jobs[live->job];
+    enum kvf_side other = run->side == KVF_CONTEXT ? KVF_GENERATION : KVF_CONTEXT;
+    const struct kvf_instance *instance = &run->topology->instances[job->ends[other].instance];
     static const char refused[] = "refused: ";
     char text[RUN_REFUSED_BYTES];
     enum kvf_path path;
@@ -311,6 +345,7 @@ static void run_ended_badly(struct run *run, struct run_live *live, const struct
     if ((outcome & RUN_GEOMETRY) != 0) {
         run_note_refusal(run, live, event); /* said once, at the end */
     } else if ((run->outcomes[live->job] & outcome) != outcome &&
+               !run_fault_expects(run, live, event->status) &&
                (uint32_t)run->world_rank == run->instance->first_rank) {
         say("request %llu %s on %s: %s: %s", (unsigned long long)event->rid,
             event->kind == KVF_EVENT_CANCELLED ? "cancelled" : "failed", run->instance->name,
@@ -337,20 +372,24 @@ static void run_event(struct run *run, const struct kvf_event *event)
     case KVF_EVENT_ASKED:
         break;
     case KVF_EVENT_SENT:
+        run_fault_outcome(run, live, event);
         run->sums.sent_bytes += event->payload_bytes;
         run->outcomes[live->job] |= RUN_SENT;
         live->good = true;
         run_step_to(live, RUN_HOLD);
         break;
     case KVF_EVENT_READY:
+        run_fault_outcome(run, live, event);
         run_ready(run, live, event, now_ns);
         break;
     case KVF_EVENT_FAILED:
     case KVF_EVENT_CANCELLED:
+        run_fault_outcome(run, live, event);
         run_ended_badly(run, live, event, now_ns);
         break;
     case KVF_EVENT_RELEASED:
     case KVF_EVENT_RELEASED_LOCAL:
+        run_fault_released(run, live);
         live->released = true;
         run->ended++;
         break;
@@ -377,6 +416,38 @@ static bool run_sweep(struct run *run, bool *busy)
         run->iteration++;
         run->sums.sweeps++;
     }
+    return true;
+}
+
+/*
+ * --sync, generation: the oldest receive that has not been released is waited for, then swept for
+ * until its pages are back. All ranks of the group do so in the same order (kvf_wait()); what else
+ * happens between these calls is nobody's business. False: the group is lost.
+ */
+static bool run_sync(struct run *run, bool *busy)
+{
+    struct run_live *live = run->live;
+    struct kvf_event event;
+    enum kvf_status status;
+
+    while (live != NULL && live->released) {
+        live = live->next;
+    }
+    if (live == NULL || live->step < RUN_MOVE) {
+        return true;
+    }
+    if (live->step > RUN_MOVE) {
+        return run_sweep(run, busy);
+    }
+    status = kvf_wait(run->kvf, run->schedule.jobs[live->job].rid, run_fault_deadline_ms(run, live),
+                      &event);
+    if (status != KVF_OK) {
+        say("rank %d: request %llu: waiting for it: %s", run->world_rank,
+            (unsigned long long)run->schedule.jobs[live->job].rid, kvf_status_text(status));
+        return false;
+    }
+    run_event(run, &event);
+    *busy = true;
     return true;
 }
 
@@ -460,6 +531,9 @@ static bool run_step_all(struct run *run)
     while (*at != NULL) {
         struct run_live *live = *at;
 
+        if (live->step == RUN_MOVE || live->step == RUN_PIECES) {
+            run_fault_pass(run, live);
+        }
         busy = run_step_live(run, live, &work_left) || busy;
         if (live->step == RUN_DONE) {
             run_pages_give(run, live);
@@ -521,6 +595,33 @@ static void run_progress_line(const struct run *run, uint64_t now_ns, uint64_t *
     }
 }
 
+/* One turn of the loop. False: the group is lost. */
+static bool run_turn(struct run *run, struct run_live **next, uint32_t *idle)
+{
+    uint64_t now_ns = run_now();
+    bool busy = run_order_listen(run);
+
+    if (run->options.sync && run->side == KVF_GENERATION) {
+        if (!run_sync(run, &busy)) {
+            return false;
+        }
+    } else if (run->ended < run->order_count && !run_sweep(run, &busy)) {
+        /* All have ended at the same sweep on all ranks of the group: none calls one more. */
+        return false;
+    }
+    busy = run_admit(run, next, now_ns) || busy;
+    busy = run_step_all(run) || busy;
+    if (run->caller && busy) {
+        kvf_progress(run->kvf);
+    }
+    if (busy) {
+        *idle = 0;
+    } else {
+        run_idle(run, idle);
+    }
+    return true;
+}
+
 int run_engine(struct run *run)
 {
     const struct sigaction on_dump = {.sa_handler = run_on_signal, .sa_flags = SA_RESTART};
@@ -531,27 +632,13 @@ int run_engine(struct run *run)
 
     sigaction(SIGUSR1, &on_dump, NULL);
     run->start_ns = run_now();
-    while (run->order_at < run->order_count || run->live != NULL) {
-        bool busy = false;
-        uint64_t now_ns = run_now();
-
-        /* All have ended at the same sweep on all ranks of the group: none calls one more. */
-        if (run->ended < run->order_count && !run_sweep(run, &busy)) {
+    while (run->order_at < run->order_count || run->live != NULL || !run_order_all_heard(run)) {
+        if (!run_turn(run, &next, &idle)) {
             run->damaged = true;
             break;
         }
-        busy = run_admit(run, &next, now_ns) || busy;
-        busy = run_step_all(run) || busy;
-        if (run->caller && busy) {
-            kvf_progress(run->kvf);
-        }
-        if (busy) {
-            idle = 0;
-        } else {
-            run_idle(run, &idle);
-        }
         if (terminal) {
-            run_progress_line(run, now_ns, &shown_ns, false);
+            run_progress_line(run, run_now(), &shown_ns, false);
         }
         if (run_dump_asked) {
             run_dump(run);

@@ -9,10 +9,10 @@
 #include "run.h"
 #include "say.h"
 
-static uint32_t run_piece_count(const struct run *run, uint32_t prompt_tokens)
-{
-    uint64_t step = run->options.piece_tokens;
+#define RUN_FAULT_PIECES 3u
 
+static uint32_t run_piece_count(uint64_t step, uint32_t prompt_tokens)
+{
     return step == 0 ? 0 : (uint32_t)((prompt_tokens + step - 1) / step);
 }
 
@@ -24,17 +24,29 @@ bool run_pieces_check(const struct run *run, char *text_out, size_t text_bytes)
         const struct schedule_job *job = &run->schedule.jobs[i];
         uint32_t least = (job->prompt_tokens + KVF_WINDOWS_MAX - 1) / KVF_WINDOWS_MAX;
 
-        if (!job->refused && run_piece_count(run, job->prompt_tokens) > KVF_WINDOWS_MAX) {
+        if (!job->refused &&
+            run_piece_count(run->options.piece_tokens, job->prompt_tokens) > KVF_WINDOWS_MAX) {
             snprintf(text_out, text_bytes,
                      "--piece-tokens is %llu: request %llu of %u tokens has %u pieces, a request "
                      "may have %u; want at least %u",
                      (unsigned long long)run->options.piece_tokens, (unsigned long long)job->rid,
-                     job->prompt_tokens, run_piece_count(run, job->prompt_tokens), KVF_WINDOWS_MAX,
-                     (least + block - 1) / block * block);
+                     job->prompt_tokens,
+                     run_piece_count(run->options.piece_tokens, job->prompt_tokens),
+                     KVF_WINDOWS_MAX, (least + block - 1) / block * block);
             return false;
         }
     }
     return true;
+}
+
+/* A request that fails between pieces, or whose writer waits between them, has some. */
+uint64_t run_pieces_of_fault(const struct run *run, const struct run_live *live)
+{
+    uint32_t block = run->layout.tokens_per_block;
+    uint32_t blocks = schedule_blocks(run->schedule.jobs[live->job].prompt_tokens, block);
+    bool wanted = live->fault.fate == FAULT_FAIL_AFTER || live->fault.extras[FAULT_SLOW];
+
+    return wanted ? (uint64_t)schedule_blocks(blocks, RUN_FAULT_PIECES) * block : 0;
 }
 
 void run_pieces_make(const struct run *run, struct run_live *live)
@@ -42,7 +54,9 @@ void run_pieces_make(const struct run *run, struct run_live *live)
     const struct schedule_job *job = &run->schedule.jobs[live->job];
     struct rng rng = {rng_mix(run->options.seed * 1000003u + job->rid)};
 
-    live->piece_count = run_piece_count(run, job->prompt_tokens);
+    live->piece_tokens =
+        run->options.piece_tokens > 0 ? run->options.piece_tokens : run_pieces_of_fault(run, live);
+    live->piece_count = run_piece_count(live->piece_tokens, job->prompt_tokens);
     live->piece_at = 0;
     live->piece_filled = false;
     for (uint32_t i = 0; i < live->piece_count; i++) {
@@ -60,7 +74,7 @@ void run_pieces_make(const struct run *run, struct run_live *live)
 struct kvf_window run_piece_window(const struct run *run, const struct run_live *live, uint32_t at)
 {
     uint32_t prompt_tokens = run->schedule.jobs[live->job].prompt_tokens;
-    uint64_t step = run->options.piece_tokens;
+    uint64_t step = live->piece_tokens;
     struct kvf_window window = KVF_WINDOW_INIT;
     uint64_t end;
 
@@ -87,8 +101,11 @@ static bool run_piece_send(struct run *run, struct run_live *live)
     live->piece_filled = false;
     live->piece_at++;
     if (status != KVF_OK) {
-        say("rank %d: request %llu: tokens %u to %u cannot be sent: %s", run->world_rank,
-            (unsigned long long)rid, window.token_first, window.token_end, kvf_status_text(status));
+        if (live->fault.fate == FAULT_NONE) {
+            say("rank %d: request %llu: tokens %u to %u cannot be sent: %s", run->world_rank,
+                (unsigned long long)rid, window.token_first, window.token_end,
+                kvf_status_text(status));
+        }
         kvf_cancel(run->kvf, rid);
         live->piece_at = live->piece_count;
     }
@@ -98,7 +115,19 @@ static bool run_piece_send(struct run *run, struct run_live *live)
 bool run_pieces_step(struct run *run, struct run_live *live, uint64_t *work_left)
 {
     if (live->piece_filled) {
-        return run_piece_send(run, live);
+        bool sent;
+
+        if (live->piece_due_ns == 0) {
+            live->piece_due_ns = run_now() + run_fault_wait_ns(run, live);
+        }
+        if (run_now() < live->piece_due_ns) {
+            return false;
+        }
+        live->piece_due_ns = 0;
+        run_fault_stand(run, live);
+        sent = run_piece_send(run, live);
+        run_fault_piece(run, live);
+        return sent;
     }
     if (*work_left == 0) {
         return false;

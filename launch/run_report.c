@@ -239,6 +239,39 @@ static double run_rate(uint64_t bytes, double seconds)
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
+/* "E_TIMEOUT 3, E_CANCELLED 2" of how requests ended otherwise than well. */
+static void run_print_faults(const struct run *run)
+{
+    const struct run_verdicts *verdicts = &run->verdicts;
+    const char *gap = "";
+
+    printf("planted    ");
+    for (int f = 1; f < FAULT_FATES; f++) {
+        if (verdicts->planted[f] > 0) {
+            printf("%s%s %u", gap, fault_fate_word((enum fault_fate)f), verdicts->planted[f]);
+            gap = ", ";
+        }
+    }
+    for (int e = 0; e < FAULT_EXTRAS; e++) {
+        if (verdicts->extras[e] > 0) {
+            printf("%s%s %u", gap, fault_extra_word((enum fault_extra)e), verdicts->extras[e]);
+            gap = ", ";
+        }
+    }
+    printf("%s\nended      ", gap[0] == '\0' ? "nothing" : "");
+    gap = "";
+    for (uint32_t i = 0; i < verdicts->reason_count; i++) {
+        printf("%s%s %u", gap, kvf_status_name((enum kvf_status)verdicts->reasons[i].status),
+               verdicts->reasons[i].count);
+        gap = ", ";
+    }
+    printf(
+        "\njudged     otherwise than planted %u, not as planted %u, unlike in a group %u, not once "
+        "%llu, wrong answers %llu\n",
+        verdicts->unplanned, verdicts->missing, verdicts->unlike,
+        (unsigned long long)verdicts->twice, (unsigned long long)verdicts->bad_calls);
+}
+
 static void run_print(const struct run *run, const struct run_totals *totals)
 {
     const uint64_t *sums = totals->sums;
@@ -250,6 +283,9 @@ static void run_print(const struct run *run, const struct run_totals *totals)
            run->models[0].facts.layer_count, run->models[1].name, run->models[1].facts.layer_count);
     printf("requests   %u: ok %u, failed %u (refused %u), cancelled %u\n", run->schedule.job_count,
            totals->ok, totals->failed, totals->refused, totals->cancelled);
+    if (run->faults.any) {
+        run_print_faults(run);
+    }
     printf("reuse      %s%s\n", run->no_reuse_why != NULL ? "none: " : "prefixes by hash_ids",
            run->no_reuse_why != NULL ? run->no_reuse_why : "");
     printf("bytes      payload %llu, on the wire %llu, compared %llu, wrong %llu\n",
@@ -307,6 +343,36 @@ static json_t *run_json_paths(const uint64_t *sums)
     return paths;
 }
 
+static json_t *run_json_planted(const struct run_verdicts *verdicts)
+{
+    json_t *planted = json_object();
+
+    for (int f = 1; f < FAULT_FATES; f++) {
+        run_json_whole(planted, fault_fate_word((enum fault_fate)f), verdicts->planted[f]);
+    }
+    for (int e = 0; e < FAULT_EXTRAS; e++) {
+        run_json_whole(planted, fault_extra_word((enum fault_extra)e), verdicts->extras[e]);
+    }
+    return planted;
+}
+
+static void run_json_verdicts(const struct run_verdicts *verdicts, json_t *object)
+{
+    json_t *ends = json_object();
+
+    for (uint32_t i = 0; i < verdicts->reason_count; i++) {
+        run_json_whole(ends, kvf_status_name((enum kvf_status)verdicts->reasons[i].status),
+                       verdicts->reasons[i].count);
+    }
+    json_object_set_new(object, "ends", ends);
+    json_object_set_new(object, "planted", run_json_planted(verdicts));
+    run_json_whole(object, "unplanned", verdicts->unplanned);
+    run_json_whole(object, "missing", verdicts->missing);
+    run_json_whole(object, "unlike", verdicts->unlike);
+    run_json_whole(object, "not_once", verdicts->twice);
+    run_json_whole(object, "bad_calls", verdicts->bad_calls);
+}
+
 static json_t *run_json(const struct run *run, const struct run_totals *totals)
 {
     const uint64_t *sums = totals->sums;
@@ -342,6 +408,7 @@ static json_t *run_json(const struct run *run, const struct run_totals *totals)
     run_json_whole(object, "fragments", sums[SUM_FRAGMENTS]);
     json_object_set_new(object, "pages_used_mean", json_real(totals->used_mean));
     json_object_set_new(object, "pages_used_max", json_real(totals->used_max));
+    run_json_verdicts(&run->verdicts, object);
     if (run->dump_job != RUN_NO_JOB) {
         run_json_whole(object, "dump_payload_bytes", sums[SUM_DUMP]);
     }
@@ -377,19 +444,33 @@ static void run_share_refusal(struct run *run)
     }
 }
 
+/* Exit code of what was counted. With planted faults just these must have happened. */
+static int run_verdict(const struct run *run, const struct run_totals *totals)
+{
+    const uint64_t *sums = totals->sums;
+    bool clean = sums[SUM_BAD_BYTES] == 0 && sums[SUM_LEAKED] == 0 && sums[SUM_RETAINED] == 0;
+
+    if (run->faults.any) {
+        clean =
+            clean && totals->refused == 0 && sums[SUM_STRANDED] == 0 && sums[SUM_UNEXPECTED] == 0;
+        return clean && run_judged_well(run) ? EXIT_RIGHT : EXIT_WRONG;
+    }
+    if (clean && totals->ok == run->schedule.job_count && run_judged_well(run)) {
+        return EXIT_RIGHT;
+    }
+    return totals->geometry > 0 && sums[SUM_BAD_BYTES] == 0 ? EXIT_REFUSED : EXIT_WRONG;
+}
+
 int run_report(struct run *run)
 {
     struct run_totals totals;
     int code = EXIT_RIGHT;
 
     memset(&totals, 0, sizeof(totals));
-    if (!run_total(run, &totals)) {
+    if (!run_total(run, &totals) || !run_judge(run)) {
         return EXIT_USAGE;
     }
-    if (totals.sums[SUM_BAD_BYTES] > 0 || totals.ok != run->schedule.job_count ||
-        totals.sums[SUM_LEAKED] > 0 || totals.sums[SUM_RETAINED] > 0) {
-        code = totals.geometry > 0 && totals.sums[SUM_BAD_BYTES] == 0 ? EXIT_REFUSED : EXIT_WRONG;
-    }
+    code = run_verdict(run, &totals);
     run_share_refusal(run);
     if (run->world_rank == 0) {
         if (totals.geometry > 0) {

@@ -339,6 +339,7 @@ static int run_make_schedule(struct run *run)
         .concurrency = (uint32_t)run->options.concurrency,
         .seed = run->options.seed,
         .time_scale = run->options.time_scale,
+        .in_order = run->options.sync,
     };
     const char *why;
     char text[256];
@@ -397,6 +398,8 @@ int run_world_trace(struct run *run)
                                ? schedule_entry_count(&run->schedule, run->group)
                                : 0;
         run->entries = calloc((size_t)run->entry_count + 1, sizeof(*run->entries));
+        run->seen = calloc((size_t)run->schedule.job_count + 1, sizeof(*run->seen));
+        fine = fine && run->seen != NULL && run_order_open(run);
         if (!fine || run->samples == NULL || run->entries == NULL) {
             say("rank %d: no memory for the schedule", run->world_rank);
             code = EXIT_USAGE;
@@ -488,6 +491,13 @@ static bool run_layout(struct run *run)
     return true;
 }
 
+/* Is a request sent in more than one piece? */
+static bool run_has_pieces(const struct run *run)
+{
+    return run->options.piece_tokens > 0 || run->faults.fates[FAULT_FAIL_AFTER] > 0 ||
+           run->faults.extras[FAULT_SLOW] > 0;
+}
+
 static int run_open_context(struct run *run)
 {
     struct kvf_open_params params = KVF_OPEN_PARAMS_INIT;
@@ -499,7 +509,7 @@ static int run_open_context(struct run *run)
         blocks += run->group_slots[g];
     }
     snprintf(settings, sizeof(settings), "all:\n  path: %s\n%s%s%s%s", run->options.path,
-             run->options.piece_tokens > 0 ? "  enable_pipelined_transfer: true\n" : "",
+             run_has_pieces(run) ? "  enable_pipelined_transfer: true\n" : "",
              run->options.progress != NULL ? "  progress: " : "",
              run->options.progress != NULL ? run->options.progress : "",
              run->options.progress != NULL ? "\n" : "");
@@ -621,6 +631,8 @@ void run_world_close(struct run *run)
     free(run->samples);
     free(run->entries);
     free(run->outcomes);
+    free(run->seen);
+    run_order_close(run);
     json_decref(run->dump_own);
     kvf_layout_free(run->made);
     schedule_free(&run->schedule);

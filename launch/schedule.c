@@ -331,7 +331,7 @@ bool schedule_order(const struct schedule *schedule, enum kvf_side side,
             order[count++] = i;
         }
     }
-    if (side == KVF_CONTEXT || !schedule->params.reuse) {
+    if (!schedule->params.in_order && (side == KVF_CONTEXT || !schedule->params.reuse)) {
         schedule_shuffle(schedule, side, order, count);
     }
     *order_out = order;

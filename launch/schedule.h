@@ -43,6 +43,7 @@ struct schedule_params {
     uint32_t concurrency;
     uint64_t seed;
     double time_scale;
+    bool in_order; /* nothing is shuffled: a group that waits for one request at a time may do so */
 };
 
 /* A group: one dp group of one instance. */

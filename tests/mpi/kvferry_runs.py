@@ -66,6 +66,30 @@ class Runs:
         print(f"ok {name}: {figures['payload_bytes']} bytes")
         return figures
 
+    def planted(self, ranks, words, *more, seconds=60):
+        """A `kvferry run` with faults of these words, each planted at least once and just as they must
+        show; returns its figures."""
+        self.count += 1
+        name = f"{ranks} ranks: {' '.join(more)}"
+        figures_path = self.path(f"figures-{self.count}.json")
+        code, output = self.start(ranks, "run", "--json", figures_path, *more, seconds=seconds)
+        if code != 0 or not os.path.exists(figures_path):
+            self.fail(f"{name}: status {code}", output)
+            return None
+        with open(figures_path, encoding="utf-8") as file:
+            figures = json.load(file)
+        wrong = [key for key in ("bad_bytes", "blocks_leaked", "retained_blocks_end", "stranded_blocks_end",
+                                 "unexpected", "unplanned", "missing", "not_once", "bad_calls", "refused")
+                 if figures[key] != 0]
+        wrong += [word for word in words if figures["planted"][word] == 0]
+        if sum(figures["ends"].values()) != figures["requests"] or figures["ends"].get("OK", 0) == 0:
+            wrong.append("ends")
+        if wrong:
+            self.fail(f"{name}: {', '.join(wrong)}: {figures}", output)
+            return None
+        print(f"ok {name}: {figures['ends']}")
+        return figures
+
     def model(self, name, **keys):
         """Writes a model file; keys are written as they stand, None leaves one out."""
         facts = {"name": name, "layers": 4, "kv_heads": 4, "head_dim": 16, "dtype": "bf16", "block": 16,

@@ -287,6 +287,31 @@ static void no_order_blocks_for_ever(void **state)
     assert_true(shuffled);
 }
 
+static void in_order_nothing_is_shuffled(void **state)
+{
+    struct schedule_params params = params_of(16, 2000);
+    struct fixture fixture;
+    uint32_t *order, count, moved = 0;
+
+    (void)state;
+    for (int in_order = 0; in_order < 2; in_order++) {
+        params.in_order = in_order == 1;
+        fixture_open(&fixture, "ctx; gen", &params);
+        moved = 0;
+        for (int s = 0; s < 2; s++) {
+            struct schedule_group group = {(uint32_t)s, 0};
+
+            assert_true(schedule_order(&fixture.schedule, (enum kvf_side)s, group, &order, &count));
+            for (uint32_t i = 1; i < count; i++) {
+                moved += order[i] < order[i - 1];
+            }
+            free(order);
+        }
+        fixture_close(&fixture);
+        assert_true((moved == 0) == (in_order == 1));
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -295,6 +320,7 @@ int main(void)
         cmocka_unit_test(requests_larger_than_a_pool_are_refused),
         cmocka_unit_test(reused_tokens_have_the_bytes_of_their_maker),
         cmocka_unit_test(no_order_blocks_for_ever),
+        cmocka_unit_test(in_order_nothing_is_shuffled),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
