@@ -3,7 +3,8 @@
  *
  * Two ranks of one model, one writer and one reader of another TP width or of the same; the
  * template is made once, then plan_check_request() and plan_fill() run again and again over fresh
- * block lists.
+ * block lists. Two more rows, of a model made here, have the same layers and blocks but 65,536 and
+ * 1,048,576 fragments: they must cost the same.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,21 +226,30 @@ static bool bench_plan_measure(struct bench_plan_case *bench, const struct plan_
     return true;
 }
 
-static bool bench_plan_case(const struct bench_plan_options *options, const struct model *model,
-                            uint32_t blocks, struct bench_plan_result *result_out)
+/* What a row measures. */
+struct bench_plan_shape {
+    const struct model *model;
+    uint64_t writer_tp, reader_tp;
+    uint32_t blocks;
+    uint32_t rounds;
+};
+
+static bool bench_plan_case(const struct bench_plan_shape *shape,
+                            struct bench_plan_result *result_out)
 {
     static struct bench_plan_side sides[2];
+    const uint32_t blocks = shape->blocks;
     struct bench_plan_case bench = {.sides = sides, .blocks = blocks, .rng = {blocks}};
     struct plan_template *template = NULL;
     struct plan_scratch scratch = {0};
-    double *times_us = calloc(options->rounds, sizeof(*times_us));
+    double *times_us = calloc(shape->rounds, sizeof(*times_us));
     struct geo_text text = {""};
     bool fine;
 
     memset(sides, 0, sizeof(sides));
     fine = times_us != NULL &&
-           bench_plan_side_open(&sides[0], GEO_CONTEXT, model, options->writer_tp, blocks) &&
-           bench_plan_side_open(&sides[1], GEO_GENERATION, model, options->reader_tp, blocks);
+           bench_plan_side_open(&sides[0], GEO_CONTEXT, shape->model, shape->writer_tp, blocks) &&
+           bench_plan_side_open(&sides[1], GEO_GENERATION, shape->model, shape->reader_tp, blocks);
     if (fine && (geo_check_peer(sides[0].record, sides[1].record, GEO_CONTEXT, &text) != KVF_OK ||
                  plan_template_open(kvf_heap_system(), sides[0].record, sides[1].record,
                                     &template) != KVF_OK)) {
@@ -252,9 +262,8 @@ static bool bench_plan_case(const struct bench_plan_options *options, const stru
         scratch.stripes = calloc(scratch.stripes_max + 1u, sizeof(*scratch.stripes));
         scratch.pairs = calloc(scratch.pairs_max + 1u, sizeof(*scratch.pairs));
         bench.template = template;
-        fine =
-            scratch.stripes != NULL && scratch.pairs != NULL &&
-            bench_plan_measure(&bench, &scratch, times_us, (uint32_t)options->rounds, result_out);
+        fine = scratch.stripes != NULL && scratch.pairs != NULL &&
+               bench_plan_measure(&bench, &scratch, times_us, shape->rounds, result_out);
     }
     plan_template_close(template);
     free(scratch.stripes);
@@ -265,15 +274,57 @@ static bool bench_plan_case(const struct bench_plan_options *options, const stru
     return fine;
 }
 
-static int bench_plan_print(const struct bench_plan_options *options, const struct model *model,
-                            const struct bench_plan_result *results, uint32_t count)
+/* ---- same blocks, other fragments ----------------------------------------------------------- */
+
+enum { SAME_LAYERS = 32, SAME_BLOCKS = 32, SAME_ROWS = 2 };
+
+/* Token-major pages, tp 4 to tp 2: 32 layers x 2 x 32 blocks x 32 or 512 tokens. */
+static bool bench_plan_same(uint32_t rounds, struct bench_plan_result *results)
+{
+    static const uint32_t tokens[SAME_ROWS] = {32, 512};
+    struct kvf_model_layer layers[SAME_LAYERS] = {{0}};
+    bool fine = true;
+
+    for (uint32_t l = 0; l < SAME_LAYERS; l++) {
+        layers[l].kv_heads = 8;
+        layers[l].head_dim = 128;
+        layers[l].dtype = KVF_DTYPE_BF16;
+        layers[l].elem_bits = 16;
+    }
+    for (int row = 0; fine && row < SAME_ROWS; row++) {
+        struct model model = {.name = "same-blocks",
+                              .target_layers = SAME_LAYERS,
+                              .facts = {.layer_count = SAME_LAYERS,
+                                        .layers = layers,
+                                        .tokens_per_block = tokens[row],
+                                        .nhd = true}};
+        const struct bench_plan_shape shape = {&model, 4, 2, SAME_BLOCKS, rounds};
+
+        fine = bench_plan_case(&shape, &results[row]);
+    }
+    return fine;
+}
+
+/* ---- the figures ---------------------------------------------------------------------------- */
+
+static json_t *bench_plan_rows_json(const struct bench_plan_result *results, uint32_t count)
 {
     json_t *list = json_array();
-    json_t *object;
-    int code = EXIT_RIGHT;
 
-    printf("planning one request of %s, tp %llu to tp %llu\n", model->name,
-           (unsigned long long)options->writer_tp, (unsigned long long)options->reader_tp);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct bench_plan_result *result = &results[i];
+
+        json_array_append_new(list, json_pack("{s:i, s:i, s:I, s:I, s:f, s:f}", "blocks",
+                                              (int)result->blocks, "stripes", (int)result->stripes,
+                                              "fragments", (json_int_t)result->totals.fragments,
+                                              "bytes", (json_int_t)result->totals.bytes, "p50_us",
+                                              result->p50_us, "p99_us", result->p99_us));
+    }
+    return list;
+}
+
+static void bench_plan_rows_print(const struct bench_plan_result *results, uint32_t count)
+{
     printf("%10s %8s %12s %16s %10s %10s\n", "blocks", "stripes", "fragments", "bytes", "p50 us",
            "p99 us");
     for (uint32_t i = 0; i < count; i++) {
@@ -282,14 +333,24 @@ static int bench_plan_print(const struct bench_plan_options *options, const stru
         printf("%10u %8u %12llu %16llu %10.2f %10.2f\n", result->blocks, result->stripes,
                (unsigned long long)result->totals.fragments,
                (unsigned long long)result->totals.bytes, result->p50_us, result->p99_us);
-        json_array_append_new(list, json_pack("{s:i, s:i, s:I, s:I, s:f, s:f}", "blocks",
-                                              (int)result->blocks, "stripes", (int)result->stripes,
-                                              "fragments", (json_int_t)result->totals.fragments,
-                                              "bytes", (json_int_t)result->totals.bytes, "p50_us",
-                                              result->p50_us, "p99_us", result->p99_us));
     }
-    object = json_pack("{s:s, s:i, s:o}", "model", model->name, "layers",
-                       (int)model->facts.layer_count, "plans", list);
+}
+
+static int bench_plan_print(const struct bench_plan_options *options, const struct model *model,
+                            const struct bench_plan_result *results, uint32_t count,
+                            const struct bench_plan_result *same)
+{
+    json_t *object;
+    int code = EXIT_RIGHT;
+
+    printf("planning one request of %s, tp %llu to tp %llu\n", model->name,
+           (unsigned long long)options->writer_tp, (unsigned long long)options->reader_tp);
+    bench_plan_rows_print(results, count);
+    printf("same blocks, other fragments: %d layers, token-major, tp 4 to tp 2\n", SAME_LAYERS);
+    bench_plan_rows_print(same, SAME_ROWS);
+    object = json_pack("{s:s, s:i, s:o, s:o}", "model", model->name, "layers",
+                       (int)model->facts.layer_count, "plans", bench_plan_rows_json(results, count),
+                       "same_blocks", bench_plan_rows_json(same, SAME_ROWS));
     if (options->json != NULL && json_dump_file(object, options->json, JSON_INDENT(2)) != 0) {
         say("--json %s: cannot be written", options->json);
         code = EXIT_USAGE;
@@ -303,7 +364,7 @@ int bench_plan(int argc, char **argv)
     static const uint32_t blocks[] = {1, 256, 10000, 100000};
     enum { COUNT = sizeof(blocks) / sizeof(blocks[0]) };
     struct bench_plan_options options;
-    struct bench_plan_result results[COUNT];
+    struct bench_plan_result results[COUNT], same[SAME_ROWS];
     struct model model;
     char text[OPTIONS_TEXT_BYTES];
     bool fine = true;
@@ -322,9 +383,13 @@ int bench_plan(int argc, char **argv)
         return EXIT_USAGE;
     }
     for (uint32_t i = 0; fine && i < COUNT; i++) {
-        fine = bench_plan_case(&options, &model, blocks[i], &results[i]);
+        const struct bench_plan_shape shape = {&model, options.writer_tp, options.reader_tp,
+                                               blocks[i], (uint32_t)options.rounds};
+
+        fine = bench_plan_case(&shape, &results[i]);
     }
-    code = fine ? bench_plan_print(&options, &model, results, COUNT) : EXIT_REFUSED;
+    fine = fine && bench_plan_same((uint32_t)options.rounds, same);
+    code = fine ? bench_plan_print(&options, &model, results, COUNT, same) : EXIT_REFUSED;
     model_free(&model);
     return code;
 }

@@ -12,6 +12,7 @@ static void *fail_heap_alloc(void *self, size_t count, size_t size)
         return NULL;
     memory = kvf_alloc(kvf_heap_system(), count, size);
     heap->live += memory != NULL;
+    heap->bytes += memory != NULL ? count * size : 0;
     return memory;
 }
 

@@ -23,6 +23,7 @@ struct fail_heap {
     uint64_t calls;       /* allocations asked for */
     uint64_t fail_at;     /* this one is refused, from 1; 0 = none */
     uint64_t live;        /* allocations not released */
+    uint64_t bytes;       /* taken in all, also what was released since */
 };
 
 /* `fail_at` as above. The struct must not move afterwards. */
