@@ -1,12 +1,13 @@
 /*
- * copy_host.c - the host copy of stripes: cursor, expansion into small batches, choice of variant.
+ * copy_host.c - the host copy of stripes: cursor, steps, choice of variant.
  *
- * Fragments are named in batches that stay in the first cache level, so the plan is never expanded
- * as a whole. Variants are in copy_host_*.c. May not allocate, fail or decide what is copied.
+ * The plan is never expanded into fragments: variants (copy_host_*.c) walk over a stripe. May not
+ * allocate, fail or decide what is copied.
  */
 #include "kernels.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "copy_host_isa.h"
 
@@ -14,28 +15,17 @@
 #include <emmintrin.h>
 #endif
 
-enum {
-    /* Fragments copied in one call of a variant, and those known beyond them to be prefetched. */
-    BATCH_FRAGMENTS = 32,
-    WINDOW_FRAGMENTS = BATCH_FRAGMENTS + COPY_AHEAD_FRAGMENTS_MAX,
-};
-
-struct window {
-    uint32_t count;
-    struct copy_fragment fragments[WINDOW_FRAGMENTS];
-};
-
 struct variant {
     const char *name;
-    copy_batch_fn batch; /* NULL: not in this build */
+    copy_run_fn run; /* NULL: not in this build */
 };
 
 static const struct variant variants[COPY_HOST_ISA_COUNT] = {
-    [COPY_HOST_PORTABLE] = {"portable", copy_host_batch_portable},
+    [COPY_HOST_PORTABLE] = {"portable", copy_host_run_portable},
 #if COPY_HOST_X86
-    [COPY_HOST_SSE2] = {"sse2", copy_host_batch_sse2},
-    [COPY_HOST_AVX2] = {"avx2", copy_host_batch_avx2},
-    [COPY_HOST_AVX512] = {"avx512", copy_host_batch_avx512},
+    [COPY_HOST_SSE2] = {"sse2", copy_host_run_sse2},
+    [COPY_HOST_AVX2] = {"avx2", copy_host_run_avx2},
+    [COPY_HOST_AVX512] = {"avx512", copy_host_run_avx512},
 #else
     [COPY_HOST_SSE2] = {"sse2", NULL},
     [COPY_HOST_AVX2] = {"avx2", NULL},
@@ -119,16 +109,19 @@ const char *copy_host_isa_name(enum copy_host_isa isa)
 }
 
 /* Plain stores; memcpy is the best that a machine we know nothing of has. */
-void copy_host_batch_portable(const struct copy_fragment *fragments, uint32_t count, uint32_t known)
+COPY_INLINE void copy_one_plain(const struct copy_fragment *fragment,
+                                const struct copy_fragment *ahead, copy_lines_fn lines)
 {
-    uint32_t ahead = copy_ahead(fragments[0].bytes);
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (i + ahead < known) {
-            copy_prefetch(fragments[i + ahead].src);
-        }
-        memcpy(fragments[i].dst, fragments[i].src, fragments[i].bytes);
+    (void)lines;
+    if (ahead->bytes > 0) {
+        copy_prefetch(ahead->src);
     }
+    memcpy(fragment->dst, fragment->src, fragment->bytes);
+}
+
+void copy_host_run_portable(const struct copy_run *run)
+{
+    copy_walk(run, copy_one_plain, NULL);
 }
 
 /* All stores so far before all that follow; streaming stores need more than the order of x86. */
@@ -159,6 +152,16 @@ void copy_cursor_init(struct copy_cursor *cursor, const struct stripe *stripes, 
     cursor_skip_empty(cursor);
 }
 
+/* Bytes of the cursor's stripe before it. */
+static uint64_t cursor_done(const struct copy_cursor *cursor)
+{
+    const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
+    uint64_t block = (uint64_t)cursor->pair_at * stripe->base_count + cursor->base_at;
+    uint64_t fragment = block * stripe->piece_count + cursor->piece_at;
+
+    return fragment * stripe->piece_bytes + cursor->offset_bytes;
+}
+
 bool copy_cursor_check(const struct copy_cursor *cursor)
 {
     uint64_t left_bytes = 0;
@@ -176,63 +179,7 @@ bool copy_cursor_check(const struct copy_cursor *cursor)
     for (uint32_t i = cursor->stripe_at; i < cursor->stripe_count; i++) {
         left_bytes += stripe_bytes(&cursor->stripes[i]);
     }
-    uint64_t block = (uint64_t)cursor->pair_at * stripe->base_count + cursor->base_at;
-    uint64_t fragment = block * stripe->piece_count + cursor->piece_at;
-    left_bytes -= fragment * stripe->piece_bytes + cursor->offset_bytes;
-    return cursor->left_bytes == left_bytes;
-}
-
-/* To the first byte of the next fragment. */
-static void cursor_next(struct copy_cursor *cursor)
-{
-    const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
-
-    cursor->offset_bytes = 0;
-    if (++cursor->piece_at < stripe->piece_count) {
-        return;
-    }
-    cursor->piece_at = 0;
-    if (++cursor->base_at < stripe->base_count) {
-        return;
-    }
-    cursor->base_at = 0;
-    if (++cursor->pair_at < stripe->pair_count) {
-        return;
-    }
-    cursor->pair_at = 0;
-    cursor->stripe_at++;
-    cursor_skip_empty(cursor);
-}
-
-/* What is left of the fragment that the cursor names; the cursor is not at the end. */
-static struct copy_fragment cursor_fragment(const struct copy_cursor *cursor)
-{
-    const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
-    const struct stripe_base *base = &stripe->bases[cursor->base_at];
-    const struct stripe_pair *pair = &stripe->pairs[cursor->pair_at];
-    uint64_t src = stripe->src + base->src + pair->src * stripe->src_stride +
-                   cursor->piece_at * stripe->src_piece_stride + cursor->offset_bytes;
-    uint64_t dst = stripe->dst + base->dst + pair->dst * stripe->dst_stride +
-                   cursor->piece_at * stripe->dst_piece_stride + cursor->offset_bytes;
-
-    return (struct copy_fragment){
-        .src = (const char *)(uintptr_t)src,
-        .dst = (char *)(uintptr_t)dst,
-        .bytes = stripe->piece_bytes - cursor->offset_bytes,
-    };
-}
-
-/* Adds a fragment, of which there is room; joins it to the last one where both sides go on. */
-static void window_add(struct window *window, struct copy_fragment fragment)
-{
-    if (window->count > 0) {
-        struct copy_fragment *last = &window->fragments[window->count - 1];
-        if (last->src + last->bytes == fragment.src && last->dst + last->bytes == fragment.dst) {
-            last->bytes += fragment.bytes;
-            return;
-        }
-    }
-    window->fragments[window->count++] = fragment;
+    return cursor->left_bytes == left_bytes - cursor_done(cursor);
 }
 
 static bool pieces_join(const struct stripe *stripe)
@@ -241,131 +188,76 @@ static bool pieces_join(const struct stripe *stripe)
            stripe->dst_piece_stride == stripe->piece_bytes;
 }
 
-/* Takes the rest of the piece, or of all pieces of the block where they join; gives its bytes. */
-static uint64_t take_one(struct window *window, struct copy_cursor *cursor, uint64_t bytes_max)
+/* The stripe from the cursor on; pieces that join are one fragment. */
+static struct copy_run cursor_run(const struct copy_cursor *cursor, uint64_t bytes, bool ahead)
 {
     const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
-    struct copy_fragment fragment = cursor_fragment(cursor);
-    uint32_t last_piece = pieces_join(stripe) ? stripe->piece_count - 1 : cursor->piece_at;
+    struct copy_run run = {
+        .src = stripe->src,
+        .dst = stripe->dst,
+        .bases = stripe->bases,
+        .pairs = stripe->pairs,
+        .src_stride = stripe->src_stride,
+        .dst_stride = stripe->dst_stride,
+        .src_piece_stride = stripe->src_piece_stride,
+        .dst_piece_stride = stripe->dst_piece_stride,
+        .bytes = stripe->piece_bytes,
+        .pair_count = stripe->pair_count,
+        .base_count = stripe->base_count,
+        .piece_count = stripe->piece_count,
+        .pair_at = cursor->pair_at,
+        .base_at = cursor->base_at,
+        .piece_at = cursor->piece_at,
+        .skip = cursor->offset_bytes,
+        .left = bytes,
+        .ahead = ahead,
+    };
 
-    fragment.bytes += (last_piece - cursor->piece_at) * stripe->piece_bytes;
-    if (fragment.bytes <= bytes_max) {
-        cursor->piece_at = last_piece;
-        cursor_next(cursor);
-    } else {
-        fragment.bytes = bytes_max;
-        cursor->offset_bytes += bytes_max;
-        cursor->piece_at += (uint32_t)(cursor->offset_bytes / stripe->piece_bytes);
-        cursor->offset_bytes %= stripe->piece_bytes;
+    if (pieces_join(stripe)) {
+        run.bytes = stripe->piece_count * stripe->piece_bytes;
+        run.skip += cursor->piece_at * stripe->piece_bytes;
+        run.piece_count = 1;
+        run.piece_at = 0;
     }
-    window_add(window, fragment);
-    return fragment.bytes;
+    return run;
 }
 
-/* Takes whole pieces of one block that do not join; gives their bytes, 0 when none fits. */
-static uint64_t take_pieces(struct window *window, struct copy_cursor *cursor, uint64_t bytes_max)
+/* `bytes` further, at most to the end of the stripe. */
+static void cursor_advance(struct copy_cursor *cursor, uint64_t bytes)
 {
     const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
-    struct copy_fragment fragment = cursor_fragment(cursor);
-    uint64_t count = stripe->piece_count - cursor->piece_at;
-    uint64_t room = WINDOW_FRAGMENTS - window->count;
+    uint64_t at = cursor_done(cursor) + bytes;
+    uint64_t fragment = at / stripe->piece_bytes;
+    uint64_t block = fragment / stripe->piece_count;
 
-    if (count > room) {
-        count = room;
+    cursor->left_bytes -= bytes;
+    cursor->offset_bytes = at % stripe->piece_bytes;
+    cursor->piece_at = (uint32_t)(fragment % stripe->piece_count);
+    cursor->base_at = (uint32_t)(block % stripe->base_count);
+    cursor->pair_at = (uint32_t)(block / stripe->base_count);
+    if (cursor->pair_at == stripe->pair_count) {
+        cursor->pair_at = 0;
+        cursor->stripe_at++;
+        cursor_skip_empty(cursor);
     }
-    if (count > bytes_max / stripe->piece_bytes) {
-        count = bytes_max / stripe->piece_bytes;
-    }
-    if (count == 0) {
-        return 0;
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        window->fragments[window->count++] = fragment;
-        fragment.src += stripe->src_piece_stride;
-        fragment.dst += stripe->dst_piece_stride;
-    }
-    cursor->piece_at += (uint32_t)count - 1;
-    cursor_next(cursor);
-    return count * stripe->piece_bytes;
-}
-
-/* Takes whole layers of one block of one piece each; gives their bytes, 0 when none fits. */
-static uint64_t take_bases(struct window *window, struct copy_cursor *cursor, uint64_t bytes_max)
-{
-    const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
-    const struct stripe_base *base = &stripe->bases[cursor->base_at];
-    const struct stripe_pair *pair = &stripe->pairs[cursor->pair_at];
-    uint64_t src = stripe->src + pair->src * stripe->src_stride;
-    uint64_t dst = stripe->dst + pair->dst * stripe->dst_stride;
-    uint64_t count = stripe->base_count - cursor->base_at;
-    uint64_t room = WINDOW_FRAGMENTS - window->count;
-
-    if (count > room) {
-        count = room;
-    }
-    if (count > bytes_max / stripe->piece_bytes) {
-        count = bytes_max / stripe->piece_bytes;
-    }
-    if (count == 0) {
-        return 0;
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        window_add(window, (struct copy_fragment){
-                               .src = (const char *)(uintptr_t)(src + base[i].src),
-                               .dst = (char *)(uintptr_t)(dst + base[i].dst),
-                               .bytes = stripe->piece_bytes,
-                           });
-    }
-    cursor->base_at += (uint32_t)count - 1;
-    cursor_next(cursor);
-    return count * stripe->piece_bytes;
-}
-
-/* Takes fragments from the cursor while there is room; gives what is left of bytes_max. */
-static uint64_t window_fill(struct window *window, struct copy_cursor *cursor, uint64_t bytes_max)
-{
-    while (bytes_max > 0 && cursor->stripe_at < cursor->stripe_count &&
-           window->count < WINDOW_FRAGMENTS) {
-        const struct stripe *stripe = &cursor->stripes[cursor->stripe_at];
-        uint64_t taken = 0;
-        if (cursor->offset_bytes != 0) {
-            taken = 0; /* the rest of the fragment first */
-        } else if (stripe->piece_count == 1 && stripe->base_count > 1) {
-            taken = take_bases(window, cursor, bytes_max);
-        } else if (!pieces_join(stripe)) {
-            taken = take_pieces(window, cursor, bytes_max);
-        }
-        if (taken == 0) {
-            taken = take_one(window, cursor, bytes_max);
-        }
-        bytes_max -= taken;
-        cursor->left_bytes -= taken;
-    }
-    return bytes_max;
-}
-
-static void window_drop(struct window *window, uint32_t count)
-{
-    window->count -= count;
-    memmove(window->fragments, window->fragments + count,
-            window->count * sizeof(window->fragments[0]));
 }
 
 bool copy_host_step(struct copy_cursor *cursor, uint64_t bytes_max)
 {
-    copy_batch_fn batch = variants[copy_host_isa_get()].batch;
+    copy_run_fn copy = variants[copy_host_isa_get()].run;
     bool ahead = copy_host_ahead_get();
-    struct window window;
 
-    window.count = 0;
-    for (;;) {
-        bytes_max = window_fill(&window, cursor, bytes_max);
-        if (window.count == 0) {
-            break;
+    while (bytes_max > 0 && cursor->stripe_at < cursor->stripe_count) {
+        uint64_t bytes = stripe_bytes(&cursor->stripes[cursor->stripe_at]) - cursor_done(cursor);
+        struct copy_run run;
+
+        if (bytes > bytes_max) {
+            bytes = bytes_max;
         }
-        uint32_t count = window.count < BATCH_FRAGMENTS ? window.count : BATCH_FRAGMENTS;
-        batch(window.fragments, count, ahead ? window.count : 0);
-        window_drop(&window, count);
+        run = cursor_run(cursor, bytes, ahead);
+        copy(&run);
+        cursor_advance(cursor, bytes);
+        bytes_max -= bytes;
     }
     fence_stores();
     return cursor->stripe_at == cursor->stripe_count;

@@ -31,10 +31,9 @@ TARGET static inline void copy_lines(char *dst, const char *src, size_t bytes, c
     }
 }
 
-TARGET void copy_host_batch_avx2(const struct copy_fragment *fragments, uint32_t count,
-                                 uint32_t known)
+TARGET void copy_host_run_avx2(const struct copy_run *run)
 {
-    copy_batch(fragments, count, known, copy_lines);
+    copy_walk(run, copy_one, copy_lines);
 }
 
 #endif /* COPY_HOST_X86 */

@@ -1,9 +1,10 @@
 /*
  * copy_host_isa.h - what copy_host.c and its instruction set variants share. Inside kernels/ only.
  *
- * A variant is one function that copies whole lines with streaming stores; the rest (heads, tails,
- * tiny fragments, prefetch of fragments to come) is the same for all and is inlined into each, so
- * that the call through the table is paid once a batch.
+ * A variant is one function that copies whole lines with streaming stores; the rest (the walk over
+ * the fragments of a stripe, heads, tails, tiny fragments, prefetch of fragments to come) is the
+ * same for all and is inlined into each. Addresses are made as they are needed, between two
+ * fragments, while stores still drain: a list made beforehand costs a tenth at 512 B.
  */
 #ifndef KVF_COPY_HOST_ISA_H
 #define KVF_COPY_HOST_ISA_H
@@ -12,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "stripe.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define COPY_HOST_X86 1
@@ -35,18 +38,29 @@ enum {
     COPY_AHEAD_FRAGMENT_BYTES = 8192,
 };
 
-struct copy_fragment {
-    const char *src;
-    char *dst;
-    size_t bytes; /* >= 1 */
+/* Fragments of one size: a stripe whose pieces do not join, or one whose pieces were joined. */
+struct copy_run {
+    uint64_t src; /* addresses of slot 0 */
+    uint64_t dst;
+    const struct stripe_base *bases;
+    const struct stripe_pair *pairs;
+    uint64_t src_stride;
+    uint64_t dst_stride;
+    uint64_t src_piece_stride;
+    uint64_t dst_piece_stride;
+    uint64_t bytes; /* of a fragment, >= 1 */
+    uint32_t pair_count;
+    uint32_t base_count;
+    uint32_t piece_count;
+    uint32_t pair_at; /* where the copy begins */
+    uint32_t base_at;
+    uint32_t piece_at;
+    uint64_t skip; /* bytes of the first fragment that were copied before */
+    uint64_t left; /* bytes to copy, >= 1; the last fragment may be cut */
+    bool ahead;    /* prefetch fragments to come, also those behind `left` */
 };
 
-/*
- * Copies the first `count` (>= 1) of `known` (>= count) fragments; the others are prefetched only.
- * `known` 0: no prefetch at all.
- */
-typedef void (*copy_batch_fn)(const struct copy_fragment *fragments, uint32_t count,
-                              uint32_t known);
+typedef void (*copy_run_fn)(const struct copy_run *run);
 
 /*
  * Copies whole lines: dst on a line, bytes a multiple of the line, any src. Meanwhile prefetches
@@ -55,13 +69,78 @@ typedef void (*copy_batch_fn)(const struct copy_fragment *fragments, uint32_t co
 typedef void (*copy_lines_fn)(char *dst, const char *src, size_t bytes, const char *ahead,
                               size_t ahead_bytes);
 
-void copy_host_batch_portable(const struct copy_fragment *fragments, uint32_t count,
-                              uint32_t known);
+void copy_host_run_portable(const struct copy_run *run);
 #if COPY_HOST_X86
-void copy_host_batch_sse2(const struct copy_fragment *fragments, uint32_t count, uint32_t known);
-void copy_host_batch_avx2(const struct copy_fragment *fragments, uint32_t count, uint32_t known);
-void copy_host_batch_avx512(const struct copy_fragment *fragments, uint32_t count, uint32_t known);
+void copy_host_run_sse2(const struct copy_run *run);
+void copy_host_run_avx2(const struct copy_run *run);
+void copy_host_run_avx512(const struct copy_run *run);
 #endif
+
+/* ---- the walk ------------------------------------------------------------------------------- */
+
+/* One fragment of a run. */
+struct copy_place {
+    uint64_t src;
+    uint64_t dst;
+    uint64_t src_slot;
+    uint64_t dst_slot;
+    uint32_t pair;
+    uint32_t base;
+    uint32_t piece;
+};
+
+/* Addresses of the first piece of the base that the place names. */
+COPY_INLINE void copy_place_base(const struct copy_run *run, struct copy_place *place)
+{
+    place->src = place->src_slot + run->bases[place->base].src;
+    place->dst = place->dst_slot + run->bases[place->base].dst;
+}
+
+COPY_INLINE void copy_place_pair(const struct copy_run *run, struct copy_place *place)
+{
+    place->src_slot = run->src + run->pairs[place->pair].src * run->src_stride;
+    place->dst_slot = run->dst + run->pairs[place->pair].dst * run->dst_stride;
+    copy_place_base(run, place);
+}
+
+COPY_INLINE void copy_place_first(const struct copy_run *run, struct copy_place *place)
+{
+    place->pair = run->pair_at;
+    place->base = run->base_at;
+    place->piece = run->piece_at;
+    copy_place_pair(run, place);
+    place->src += place->piece * run->src_piece_stride;
+    place->dst += place->piece * run->dst_piece_stride;
+}
+
+/* False: that was the last one. */
+COPY_INLINE bool copy_place_next(const struct copy_run *run, struct copy_place *place)
+{
+    if (++place->piece < run->piece_count) {
+        place->src += run->src_piece_stride;
+        place->dst += run->dst_piece_stride;
+        return true;
+    }
+    place->piece = 0;
+    if (++place->base < run->base_count) {
+        copy_place_base(run, place);
+        return true;
+    }
+    place->base = 0;
+    if (++place->pair < run->pair_count) {
+        copy_place_pair(run, place);
+        return true;
+    }
+    return false;
+}
+
+/* ---- one fragment --------------------------------------------------------------------------- */
+
+struct copy_fragment {
+    const char *src;
+    char *dst;
+    size_t bytes; /* of one to be prefetched: 0 = none */
+};
 
 COPY_INLINE void copy_prefetch(const char *address)
 {
@@ -159,6 +238,8 @@ COPY_INLINE void copy_tiny(const struct copy_fragment *fragment, const struct co
     copy_plain(fragment->dst, fragment->src, fragment->bytes);
 }
 
+/* ---- all ------------------------------------------------------------------------------------ */
+
 /* How many fragments ahead to prefetch: enough to cover COPY_AHEAD_BYTES of fragments like this. */
 COPY_INLINE uint32_t copy_ahead(size_t bytes)
 {
@@ -169,24 +250,75 @@ COPY_INLINE uint32_t copy_ahead(size_t bytes)
     return ahead < COPY_AHEAD_FRAGMENTS_MAX ? (uint32_t)ahead : COPY_AHEAD_FRAGMENTS_MAX;
 }
 
-/* The body of each variant's copy_batch_fn. */
-COPY_INLINE void copy_batch(const struct copy_fragment *fragments, uint32_t count, uint32_t known,
-                            copy_lines_fn lines)
-{
-    static const struct copy_fragment none;
-    uint32_t ahead = copy_ahead(fragments[0].bytes);
+/* The body of each variant's copy_run_fn: `one` copies a fragment and prefetches another. */
+typedef void (*copy_one_fn)(const struct copy_fragment *fragment, const struct copy_fragment *ahead,
+                            copy_lines_fn lines);
 
-    for (uint32_t i = 0; i < count; i++) {
-        const struct copy_fragment *fragment = &fragments[i];
-        const struct copy_fragment *next = i + ahead < known ? fragment + ahead : fragment;
-        if (known == 0) {
-            next = &none;
+/* Does the second fragment go on where the first ends, on both sides? */
+COPY_INLINE bool copy_goes_on(const struct copy_fragment *fragment,
+                              const struct copy_fragment *ahead)
+{
+    return fragment->src + fragment->bytes == ahead->src &&
+           fragment->dst + fragment->bytes == ahead->dst;
+}
+
+COPY_INLINE struct copy_fragment copy_fragment_make(const struct copy_place *place, uint64_t skip,
+                                                    uint64_t bytes)
+{
+    return (struct copy_fragment){
+        .src = (const char *)(uintptr_t)(place->src + skip),
+        .dst = (char *)(uintptr_t)(place->dst + skip),
+        .bytes = bytes,
+    };
+}
+
+COPY_INLINE void copy_walk(const struct copy_run *run, copy_one_fn one, copy_lines_fn lines)
+{
+    uint32_t distance = copy_ahead(run->bytes);
+    uint64_t skip = run->skip;
+    uint64_t left = run->left;
+    struct copy_place place, next;
+    bool more = true;
+
+    copy_place_first(run, &place);
+    next = place;
+    for (uint32_t i = 0; more && i < distance; i++) {
+        more = copy_place_next(run, &next);
+    }
+    for (;;) {
+        struct copy_fragment fragment = copy_fragment_make(&place, skip, run->bytes - skip);
+        struct copy_fragment ahead = copy_fragment_make(&next, 0, more ? run->bytes : 0);
+
+        /* Large ones are joined: prefetching what follows anyway costs a fifth. */
+        while (distance == 1 && more && fragment.bytes < left && copy_goes_on(&fragment, &ahead)) {
+            fragment.bytes += run->bytes;
+            place = next;
+            more = copy_place_next(run, &next);
+            ahead = copy_fragment_make(&next, 0, more ? run->bytes : 0);
         }
-        if (fragment->bytes >= COPY_STREAM_BYTES_MIN || copy_is_lines(fragment)) {
-            copy_streaming(fragment, next, lines);
-        } else {
-            copy_tiny(fragment, next);
+        if (!run->ahead) {
+            ahead.bytes = 0;
         }
+        if (fragment.bytes >= left) {
+            fragment.bytes = left;
+            one(&fragment, &ahead, lines);
+            return;
+        }
+        one(&fragment, &ahead, lines);
+        left -= fragment.bytes;
+        skip = 0;
+        copy_place_next(run, &place);
+        more = more && copy_place_next(run, &next);
+    }
+}
+
+COPY_INLINE void copy_one(const struct copy_fragment *fragment, const struct copy_fragment *ahead,
+                          copy_lines_fn lines)
+{
+    if (fragment->bytes >= COPY_STREAM_BYTES_MIN || copy_is_lines(fragment)) {
+        copy_streaming(fragment, ahead, lines);
+    } else {
+        copy_tiny(fragment, ahead);
     }
 }
 

@@ -33,9 +33,9 @@ COPY_INLINE void copy_lines(char *dst, const char *src, size_t bytes, const char
     }
 }
 
-void copy_host_batch_sse2(const struct copy_fragment *fragments, uint32_t count, uint32_t known)
+void copy_host_run_sse2(const struct copy_run *run)
 {
-    copy_batch(fragments, count, known, copy_lines);
+    copy_walk(run, copy_one, copy_lines);
 }
 
 #endif /* COPY_HOST_X86 */

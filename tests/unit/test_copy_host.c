@@ -576,6 +576,55 @@ static void offsets_above_4_gib_are_not_cut(void **state)
     each_isa(body_high_slots);
 }
 
+/* Fragments large enough to be joined: runs of slots on both sides, on one side, and none. */
+static void body_neighbours(void)
+{
+    enum { SLOTS = 12, BYTES_MAX = 5000 };
+    static const size_t sizes[] = {3000, 3072, 3073, 4096, BYTES_MAX};
+    static const struct stripe_pair pairs[] = {{0, 3}, {1, 4}, {2, 5}, {3, 7}, {5, 8},
+                                               {6, 0}, {7, 1}, {4, 2}, {8, 9}};
+    const uint32_t count = sizeof(pairs) / sizeof(pairs[0]);
+    char *src = memory_take((size_t)SLOTS * BYTES_MAX);
+    char *dst = memory_take((size_t)SLOTS * BYTES_MAX);
+    char *want = memory_take((size_t)SLOTS * BYTES_MAX);
+
+    fill_source(src, (size_t)SLOTS * BYTES_MAX);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        size_t bytes = sizes[i];
+        struct stripe s = stripe_one(src, dst, bytes);
+
+        s.pairs = pairs;
+        s.pair_count = count;
+        s.src_stride = s.dst_stride = bytes;
+        memset(want, CANARY, SLOTS * bytes);
+        for (uint32_t p = 0; p < count; p++) {
+            memcpy(want + pairs[p].dst * bytes, src + pairs[p].src * bytes, bytes);
+        }
+        for (uint64_t step = 700; step < 40000; step = step * 2 + 77) {
+            struct copy_cursor cursor;
+            uint64_t done = 0;
+
+            memset(dst, CANARY, SLOTS * bytes);
+            copy_cursor_init(&cursor, &s, 1);
+            while (!copy_host_step(&cursor, step)) {
+                done += step;
+                assert_int_equal(cursor.left_bytes, count * bytes - done);
+                assert_true(copy_cursor_check(&cursor));
+            }
+            assert_same(dst, want, SLOTS * bytes, "neighbours");
+        }
+    }
+    free(src);
+    free(dst);
+    free(want);
+}
+
+static void neighbours_are_joined_on_both_sides_only(void **state)
+{
+    (void)state;
+    each_isa(body_neighbours);
+}
+
 static void variant_that_the_cpu_lacks_is_refused(void **state)
 {
     enum copy_host_isa before = copy_host_isa_get();
@@ -606,6 +655,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(copies_pieces_of_any_stride),
         cmocka_unit_test(no_access_leaves_the_fragment),
         cmocka_unit_test(offsets_above_4_gib_are_not_cut),
+        cmocka_unit_test(neighbours_are_joined_on_both_sides_only),
         cmocka_unit_test(random_plans_copy_what_the_definition_says),
         cmocka_unit_test(steps_of_any_size_copy_a_prefix_and_then_the_whole),
     };
