@@ -5,6 +5,7 @@
  */
 #include "bench_rung.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,8 @@
 #define RUNG_GAP_BYTES 64u
 #define RUNG_CLOSE_MS 10000u
 #define RUNG_DEADLINE_MS 120000u
-#define RUNG_NAP_NS 10000    /* between two looks while nothing is measured */
-#define RUNG_STEP_NS 1000000 /* the sender's engine: a sweep a millisecond, else it is elsewhere */
+#define RUNG_NAP_NS 10000     /* between two looks while nothing is measured */
+#define RUNG_STEP_NS 10000000 /* the sender's engine: one sweep in an iteration of 10 ms */
 
 struct rung {
     const struct bench_rung_params *params;
@@ -197,9 +198,25 @@ static uint64_t rung_content(const struct rung *rung, bool write)
 }
 
 /*
- * Sweeps until the request has had its last event. Naps in between: a core is the copier's while it
- * copies, and waiting must not take its time.
+ * Between two sweeps. With a progress thread the ranks nap: a core is the copier's while it copies,
+ * and the engine must not take its time. Where the sender's engine steps the library, it does so
+ * all the time: whatever it slept would count as the library's.
  */
+static void rung_rest(const struct rung *rung)
+{
+    if (rung->caller && kvf_progress(rung->kvf) == KVF_OK) {
+        return;
+    }
+    if (rung->rank != 0) {
+        rung_nap(RUNG_NAP_NS);
+    } else if (rung->caller) {
+        sched_yield();
+    } else {
+        rung_nap(RUNG_STEP_NS);
+    }
+}
+
+/* Sweeps until the request has had its last event. */
 static bool rung_finish(struct rung *rung, uint64_t rid)
 {
     double end_s = rung_now_s() + RUNG_DEADLINE_MS / 1e3;
@@ -224,8 +241,8 @@ static bool rung_finish(struct rung *rung, uint64_t rid)
             }
             released = released || events[i].kind == KVF_EVENT_RELEASED;
         }
-        if (count == 0 && (!rung->caller || kvf_progress(rung->kvf) != KVF_OK)) {
-            rung_nap(rung->rank == 0 ? RUNG_STEP_NS : RUNG_NAP_NS);
+        if (count == 0) {
+            rung_rest(rung);
         }
     }
     return true;
