@@ -76,16 +76,10 @@ static void msg_put_hello(struct wire_writer *writer, const struct msg_hello *he
 
 static void msg_put_group(struct wire_writer *writer, const struct kvf_block_list *group)
 {
-    uint8_t *at;
-
     KVF_REQUIRE(group->count <= UINT32_MAX - group->first);
     wire_put_u32(writer, group->first);
     wire_put_u32(writer, group->count);
-    at = wire_put_room(writer, (size_t)group->count * 4);
-    if (at == NULL)
-        return;
-    for (uint32_t i = 0; i < group->count; i++)
-        wire_store_u32(at + (size_t)i * 4, group->slots[i]);
+    wire_put_words(writer, group->slots, group->count);
 }
 
 static void msg_put_request_data(struct wire_writer *writer, const struct msg_request_data *data)
@@ -484,8 +478,8 @@ void msg_request_data_copy(const struct msg_request_data *data, struct kvf_block
     for (unsigned i = 0; i < data->group_count; i++) {
         KVF_REQUIRE(msg_group_next(&reader, &group));
         lists_out[i] = (struct kvf_block_list){group.first, group.count, slots_out};
-        for (uint32_t slot = 0; slot < group.count; slot++)
-            *slots_out++ = msg_group_slot(&group, slot);
+        wire_load_words(slots_out, group.slots_wire, group.count);
+        slots_out += group.count;
     }
 }
 

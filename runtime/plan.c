@@ -135,14 +135,9 @@ uint32_t plan_check_words(const struct geo_record *record)
     return words;
 }
 
-/*
- * Marks slots in the bitmap up to the first that is there already; clears what it marked: slot by
- * slot, or all words of the group where that is less.
- */
-static bool named_twice(const struct kvf_block_list *list, uint32_t slots, uint64_t *bitmap,
-                        uint32_t *slot_out)
+/* A slot that the list names again; false: none. Clears what it marked. */
+static bool first_twice(const struct kvf_block_list *list, uint64_t *bitmap, uint32_t *slot_out)
 {
-    uint32_t words = slots / 64 + (slots % 64 != 0);
     uint32_t marked = 0;
 
     for (; marked < list->count; marked++) {
@@ -155,14 +150,37 @@ static bool named_twice(const struct kvf_block_list *list, uint32_t slots, uint6
         }
         bitmap[slot / 64] |= bit;
     }
-    if (marked > words) {
-        memset(bitmap, 0, words * sizeof(*bitmap));
-    } else {
-        for (uint32_t i = 0; i < marked; i++) {
-            bitmap[list->slots[i] / 64] = 0;
-        }
+    for (uint32_t i = 0; i < marked; i++) {
+        bitmap[list->slots[i] / 64] = 0;
     }
     return marked < list->count;
+}
+
+/* Of a list longer than the bitmap of its group: marks all of it and counts the marks. */
+static bool marks_are_fewer(const struct kvf_block_list *list, uint32_t words, uint64_t *bitmap)
+{
+    uint32_t marks = 0;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        bitmap[list->slots[i] / 64] |= 1ull << list->slots[i] % 64;
+    }
+    for (uint32_t w = 0; w < words; w++) {
+        marks += (uint32_t)__builtin_popcountll(bitmap[w]);
+    }
+    memset(bitmap, 0, words * sizeof(*bitmap));
+    return marks < list->count;
+}
+
+/* The bitmap is all zero before and after. */
+static bool named_twice(const struct kvf_block_list *list, uint32_t slots, uint64_t *bitmap,
+                        uint32_t *slot_out)
+{
+    uint32_t words = slots / 64 + (slots % 64 != 0);
+
+    if (list->count > words && !marks_are_fewer(list, words, bitmap)) {
+        return false;
+    }
+    return first_twice(list, bitmap, slot_out);
 }
 
 /* A loop without an exit, which compilers make wide. */

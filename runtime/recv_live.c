@@ -5,6 +5,8 @@
  * Pages are given back only when every writer of W is marked and no own scatter runs; the group
  * says when, never whether.
  */
+#include <string.h>
+
 #include "check.h"
 #include "recv_internal.h"
 
@@ -236,8 +238,9 @@ static void copy_lists(struct recv_session *session, const struct recv_event *ev
         const struct kvf_block_list *list = &event->u.open.lists[i];
 
         session->lists[i] = (struct kvf_block_list){list->first, list->count, run};
-        for (uint32_t slot = 0; slot < list->count; slot++)
-            *run++ = list->slots[slot];
+        if (list->count > 0)
+            memcpy(run, list->slots, list->count * sizeof(*run));
+        run += list->count;
     }
 }
 

@@ -5,6 +5,8 @@
  * Each kind has its own number of places, so that peers can never take the engine's. All kinds are
  * remembered for the same time, so that each list is in the order in which it ends.
  */
+#include <string.h>
+
 #include "check.h"
 #include "send_internal.h"
 
@@ -516,8 +518,9 @@ static enum kvf_status take_lists(struct send_side *side, const struct send_even
         const struct kvf_block_list *list = &event->u.open.lists[i];
 
         session->lists[i] = (struct kvf_block_list){list->first, list->count, run};
-        for (uint32_t slot = 0; slot < list->count; slot++)
-            *run++ = list->slots[slot];
+        if (list->count > 0)
+            memcpy(run, list->slots, list->count * sizeof(*run));
+        run += list->count;
     }
     return KVF_OK;
 }

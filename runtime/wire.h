@@ -57,6 +57,18 @@ static inline uint32_t wire_load_u32(const uint8_t *at)
     return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
+/* Many u32: one copy where the machine has the wire's byte order. */
+static inline void wire_load_words(uint32_t *words_out, const uint8_t *at, size_t count)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    if (count > 0)
+        memcpy(words_out, at, count * 4);
+#else
+    for (size_t i = 0; i < count; i++)
+        words_out[i] = wire_load_u32(at + i * 4);
+#endif
+}
+
 static inline uint64_t wire_load_u64(const uint8_t *at)
 {
     return wire_load_u32(at) | (uint64_t)wire_load_u32(at + 4) << 32;
@@ -184,6 +196,19 @@ static inline void wire_put_u32(struct wire_writer *writer, uint32_t value)
 
     if (at != NULL)
         wire_store_u32(at, value);
+}
+
+/* Many u32: one copy where the machine has the wire's byte order. */
+static inline void wire_put_words(struct wire_writer *writer, const uint32_t *words, size_t count)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    wire_put_bytes(writer, words, count * 4);
+#else
+    uint8_t *at = wire_put_room(writer, count * 4);
+
+    for (size_t i = 0; at != NULL && i < count; i++)
+        wire_store_u32(at + i * 4, words[i]);
+#endif
 }
 
 static inline void wire_put_u64(struct wire_writer *writer, uint64_t value)

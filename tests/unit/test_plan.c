@@ -2,6 +2,7 @@
  * test_plan.c - one request: which blocks move, what is refused, how stripes are filled
  * (docs/geometry.md, sections 7 and 8).
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "fail_heap.h"
@@ -368,6 +369,41 @@ static void a_destination_named_twice_is_refused(void **state)
     /* A source may be named twice: shared prefixes. */
     bed.src_slots[FULL][1] = bed.src_slots[FULL][0];
     assert_int_equal(lists_status(&bed), KVF_OK);
+    bed_fini(&bed);
+}
+
+/* Lists longer than the bitmap of their pool are counted, shorter ones looked through. */
+static void a_slot_named_twice_is_found_wherever_it_stands(void **state)
+{
+    static const uint32_t slots[] = {SLOTS, 512};
+    struct bed bed;
+
+    (void)state;
+    bed_init(&bed, 1, 1);
+    for (size_t i = 0; i < 2; i++) {
+        for (uint32_t v = 0; v < bed.reader->layout.groups[FULL].view_count; v++) {
+            geo_edit_pool(bed.reader, bed.reader->layout.groups[FULL].views[v].pool)->slots =
+                slots[i];
+        }
+        bed.dst[FULL].count = 6;
+        for (uint32_t a = 0; a < 6; a++) {
+            for (uint32_t b = 0; b < a; b++) {
+                uint32_t before = bed.dst_slots[FULL][a];
+                char want[64];
+
+                snprintf(want, sizeof(want), "slot %u is named twice", bed.dst_slots[FULL][b]);
+                bed.dst_slots[FULL][a] = bed.dst_slots[FULL][b];
+                struct geo_text text = {{0}};
+                assert_int_equal(
+                    plan_check_lists(bed.reader, bed.dst, bed.request.dst_count, bed.bitmap, &text),
+                    KVF_E_REQ_SLOT_TWICE);
+                assert_non_null(strstr(text.s, want));
+                assert_int_equal(lists_status(&bed), KVF_E_REQ_SLOT_TWICE);
+                bed.dst_slots[FULL][a] = before;
+            }
+        }
+        assert_int_equal(lists_status(&bed), KVF_OK);
+    }
     bed_fini(&bed);
 }
 
@@ -775,6 +811,7 @@ int main(void)
         cmocka_unit_test(slots_outside_their_pool_are_refused),
         cmocka_unit_test(the_smallest_pool_of_a_group_bounds_its_slots),
         cmocka_unit_test(a_destination_named_twice_is_refused),
+        cmocka_unit_test(a_slot_named_twice_is_found_wherever_it_stands),
         cmocka_unit_test(a_wanted_block_that_is_not_held_is_refused),
         cmocka_unit_test(pieces_start_on_a_block_and_end_on_one_or_at_the_prompts_end),
         cmocka_unit_test(a_missing_state_slot_is_refused_with_the_last_piece),
