@@ -178,20 +178,21 @@ static void the_first_reason_against_an_equal_split_is_named(void **state)
     }
 }
 
-/* The verdict over all writers that reader 0 of `dst` asks. */
-static enum plan_split verdict(const struct geo_make_model *model, const struct geo_make_grid *src,
-                               const struct geo_make_grid *dst)
+/* The verdict over all writers that reader 0 of `dst` asks; `group` may be GEO_GROUP_UNKNOWN. */
+static enum plan_split verdict_of(const struct geo_make_model *model,
+                                  const struct geo_make_grid *src, const struct geo_make_grid *dst,
+                                  uint32_t group)
 {
     struct geo_make_params writer = {.model = model, .grid = src, .slots = 2};
     struct geo_make_params reader = {
         .model = model, .grid = dst, .side = GEO_GENERATION, .slots = 2};
     struct geo_record *r = geo_make_record(&reader, 0);
     struct kvf_place grid = geo_make_place(src, 0);
-    struct plan_split_facts facts = {.group_known = true};
+    struct plan_split_facts facts = {.group_known = group != GEO_GROUP_UNKNOWN};
     uint32_t asked[64];
     uint32_t count = 0;
 
-    assert_int_equal(geo_asked(r, &grid, 0, asked, 64, &count), KVF_OK);
+    assert_int_equal(geo_asked(r, &grid, group, asked, 64, &count), KVF_OK);
     assert_int_equal(geo_finals(r, &grid, &facts.finals), KVF_OK);
     for (uint32_t i = 0; i < count; i++) {
         struct geo_record *w = geo_make_record(&writer, asked[i]);
@@ -204,6 +205,12 @@ static enum plan_split verdict(const struct geo_make_model *model, const struct 
     }
     geo_record_close(r);
     return plan_split_gate(&facts);
+}
+
+static enum plan_split verdict(const struct geo_make_model *model, const struct geo_make_grid *src,
+                               const struct geo_make_grid *dst)
+{
+    return verdict_of(model, src, dst, 0);
 }
 
 static void duplication_counts_in_both_directions(void **state)
@@ -227,6 +234,56 @@ static void duplication_counts_in_both_directions(void **state)
     geo_make_model(&model, 2, 4, 16, 8);
     model.layers[0].index_bytes = 4;
     assert_int_equal(verdict(&model, &tp4, &tp2), PLAN_SPLIT_REPLICATED);
+}
+
+/* What one writer sends cannot overrun a neighbour, whatever would speak against several. */
+static void one_writer_of_several_stages_copies_or_groups_is_allowed(void **state)
+{
+    struct geo_make_grid pp2 = {.tp = 1, .pp = 2, .layers = {1, 1}}, tp1 = geo_make_grid(1, 0, 2),
+                         tp2 = geo_make_grid(2, 0, 2), tp8 = geo_make_grid(8, 0, 2),
+                         tp4_adp = geo_make_grid(4, 4, 2);
+    struct geo_make_model model;
+
+    (void)state;
+    geo_make_model(&model, 2, 2, 16, 8);
+    assert_int_equal(verdict(&model, &pp2, &tp1), PLAN_SPLIT_PP);
+    assert_int_equal(verdict(&model, &pp2, &pp2), PLAN_SPLIT_SINGLE);
+    assert_int_equal(verdict(&model, &tp8, &tp8), PLAN_SPLIT_SINGLE);
+    assert_int_equal(verdict(&model, &tp2, &tp8), PLAN_SPLIT_SINGLE);
+    assert_int_equal(verdict_of(&model, &tp4_adp, &tp2, GEO_GROUP_UNKNOWN), PLAN_SPLIT_SINGLE);
+    model.layers[1].owner = KVF_OWNER_DRAFT; /* a factor of a view, and a replicated one */
+    model.layers[1].kv_heads = 1;
+    model.layers[0].index_bytes = 4;
+    assert_int_equal(verdict(&model, &tp8, &tp8), PLAN_SPLIT_SINGLE);
+    assert_int_equal(verdict(&model, &tp2, &tp8), PLAN_SPLIT_SINGLE);
+}
+
+/* Two writers a group that would do; which group is not known, or the records have cp. */
+static void groups_that_are_not_known_and_cp_do_not_split(void **state)
+{
+    struct geo_make_grid groups = geo_make_grid(4, 2, 2), tp1 = geo_make_grid(1, 0, 2);
+    struct geo_make_model model;
+    struct geo_make_params params = {.model = &model, .grid = &tp1, .slots = 2};
+    struct geo_record *writer, *reader;
+
+    (void)state;
+    geo_make_model(&model, 2, 4, 16, 8);
+    assert_int_equal(verdict_of(&model, &groups, &tp1, 1), PLAN_SPLIT_EQUAL);
+    assert_int_equal(verdict_of(&model, &groups, &tp1, GEO_GROUP_UNKNOWN), PLAN_SPLIT_DP_UNKNOWN);
+    for (int side = 0; side < 2; side++) {
+        struct plan_template *template = NULL;
+
+        params.side = GEO_CONTEXT;
+        writer = geo_make_record(&params, 0);
+        params.side = GEO_GENERATION;
+        reader = geo_make_record(&params, 0);
+        (side == 0 ? writer : reader)->place.cp_size = 2;
+        assert_int_equal(geo_check_peer(writer, reader, GEO_CONTEXT, NULL), KVF_E_CP);
+        assert_int_not_equal(plan_template_open(kvf_heap_system(), writer, reader, &template),
+                             KVF_OK);
+        geo_record_close(writer);
+        geo_record_close(reader);
+    }
 }
 
 static void a_stage_without_heads_has_rank_wide_factor_one(void **state)
@@ -330,6 +387,8 @@ int main(void)
         cmocka_unit_test(one_writer_is_allowed_whatever_the_layout),
         cmocka_unit_test(the_first_reason_against_an_equal_split_is_named),
         cmocka_unit_test(duplication_counts_in_both_directions),
+        cmocka_unit_test(one_writer_of_several_stages_copies_or_groups_is_allowed),
+        cmocka_unit_test(groups_that_are_not_known_and_cp_do_not_split),
         cmocka_unit_test(a_stage_without_heads_has_rank_wide_factor_one),
         cmocka_unit_test(small_fragments_pay_for_their_padding),
         cmocka_unit_test(fragments_that_continue_on_both_sides_are_joined),
