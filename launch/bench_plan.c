@@ -69,6 +69,7 @@ struct bench_plan_case {
 };
 
 struct bench_plan_result {
+    double peer_us; /* check and template of the pair, once a peer */
     double p50_us, p99_us;
     uint32_t blocks;
     struct plan_totals totals;
@@ -244,18 +245,21 @@ static bool bench_plan_case(const struct bench_plan_shape *shape,
     struct plan_scratch scratch = {0};
     double *times_us = calloc(shape->rounds, sizeof(*times_us));
     struct geo_text text = {""};
+    double start_us;
     bool fine;
 
     memset(sides, 0, sizeof(sides));
     fine = times_us != NULL &&
            bench_plan_side_open(&sides[0], GEO_CONTEXT, shape->model, shape->writer_tp, blocks) &&
            bench_plan_side_open(&sides[1], GEO_GENERATION, shape->model, shape->reader_tp, blocks);
+    start_us = bench_plan_now_us();
     if (fine && (geo_check_peer(sides[0].record, sides[1].record, GEO_CONTEXT, &text) != KVF_OK ||
                  plan_template_open(kvf_heap_system(), sides[0].record, sides[1].record,
                                     &template) != KVF_OK)) {
         say("bench plan: the two sides do not fit: %s", text.s);
         fine = false;
     }
+    result_out->peer_us = bench_plan_now_us() - start_us;
     if (fine) {
         scratch.stripes_max = plan_stripes_max(template);
         scratch.pairs_max = plan_pairs_max(template, blocks);
@@ -314,25 +318,27 @@ static json_t *bench_plan_rows_json(const struct bench_plan_result *results, uin
     for (uint32_t i = 0; i < count; i++) {
         const struct bench_plan_result *result = &results[i];
 
-        json_array_append_new(list, json_pack("{s:i, s:i, s:I, s:I, s:f, s:f}", "blocks",
+        json_array_append_new(list, json_pack("{s:i, s:i, s:I, s:I, s:f, s:f, s:f}", "blocks",
                                               (int)result->blocks, "stripes", (int)result->stripes,
                                               "fragments", (json_int_t)result->totals.fragments,
-                                              "bytes", (json_int_t)result->totals.bytes, "p50_us",
-                                              result->p50_us, "p99_us", result->p99_us));
+                                              "bytes", (json_int_t)result->totals.bytes, "peer_us",
+                                              result->peer_us, "p50_us", result->p50_us, "p99_us",
+                                              result->p99_us));
     }
     return list;
 }
 
 static void bench_plan_rows_print(const struct bench_plan_result *results, uint32_t count)
 {
-    printf("%10s %8s %12s %16s %10s %10s\n", "blocks", "stripes", "fragments", "bytes", "p50 us",
-           "p99 us");
+    printf("%10s %8s %12s %16s %10s %10s %10s\n", "blocks", "stripes", "fragments", "bytes",
+           "peer us", "p50 us", "p99 us");
     for (uint32_t i = 0; i < count; i++) {
         const struct bench_plan_result *result = &results[i];
 
-        printf("%10u %8u %12llu %16llu %10.2f %10.2f\n", result->blocks, result->stripes,
+        printf("%10u %8u %12llu %16llu %10.2f %10.2f %10.2f\n", result->blocks, result->stripes,
                (unsigned long long)result->totals.fragments,
-               (unsigned long long)result->totals.bytes, result->p50_us, result->p99_us);
+               (unsigned long long)result->totals.bytes, result->peer_us, result->p50_us,
+               result->p99_us);
     }
 }
 

@@ -404,7 +404,6 @@ static void set_facts(struct build *build)
 
     layout->tokens_per_block = model->tokens_per_block;
     layout->layer_count = model->layer_count;
-    layout->layer_count = model->layer_count;
     layout->draft_layers = build->facts.draft_layers;
     layout->mla = model->mla;
     layout->ownership_bridge = model->ownership_bridge;

@@ -286,6 +286,34 @@ static void groups_that_are_not_known_and_cp_do_not_split(void **state)
     }
 }
 
+/* What one writer has speaks against all, whoever comes last. */
+static void facts_of_all_writers_add_up(void **state)
+{
+    struct geo_make_grid pp2 = {.tp = 1, .pp = 2, .layers = {1, 1}}, tp1 = geo_make_grid(1, 0, 2);
+    struct geo_make_model model;
+    struct geo_make_params writer = {.model = &model, .grid = &pp2, .slots = 2};
+    struct geo_make_params reader = {
+        .model = &model, .grid = &tp1, .side = GEO_GENERATION, .slots = 2};
+    struct plan_split_facts facts = {.group_known = true, .finals = 2};
+    struct geo_record *r;
+
+    (void)state;
+    geo_make_model(&model, 2, 4, 16, 8);
+    model.layers[0].index_bytes = 4; /* on the first stage alone */
+    r = geo_make_record(&reader, 0);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct geo_record *w = geo_make_record(&writer, rank);
+        struct plan_template *template = NULL;
+
+        assert_int_equal(plan_template_open(kvf_heap_system(), w, r, &template), KVF_OK);
+        plan_split_add(&facts, template);
+        assert_true(facts.replicated && facts.pp);
+        plan_template_close(template);
+        geo_record_close(w);
+    }
+    geo_record_close(r);
+}
+
 static void a_stage_without_heads_has_rank_wide_factor_one(void **state)
 {
     struct geo_make_grid tp2 = geo_make_grid(2, 0, 2), tp1 = geo_make_grid(1, 0, 2);
@@ -389,6 +417,7 @@ int main(void)
         cmocka_unit_test(duplication_counts_in_both_directions),
         cmocka_unit_test(one_writer_of_several_stages_copies_or_groups_is_allowed),
         cmocka_unit_test(groups_that_are_not_known_and_cp_do_not_split),
+        cmocka_unit_test(facts_of_all_writers_add_up),
         cmocka_unit_test(a_stage_without_heads_has_rank_wide_factor_one),
         cmocka_unit_test(small_fragments_pay_for_their_padding),
         cmocka_unit_test(fragments_that_continue_on_both_sides_are_joined),
