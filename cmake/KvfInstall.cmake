@@ -8,7 +8,11 @@ file(RELATIVE_PATH kvf_lib_from_bin
     "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}")
 file(RELATIVE_PATH kvf_prefix_from_pc
     "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
-set_target_properties(kvferry-cli PROPERTIES INSTALL_RPATH "\$ORIGIN/${kvf_lib_from_bin}")
+set(kvf_cli_rpath "\$ORIGIN/${kvf_lib_from_bin}")
+if(NOT KVFERRY_SYSTEM_UCX)
+    list(APPEND kvf_cli_rpath "\$ORIGIN/${kvf_lib_from_bin}/kvferry")
+endif()
+set_target_properties(kvferry-cli PROPERTIES INSTALL_RPATH "${kvf_cli_rpath}")
 
 install(TARGETS kvferry kvferry-cli
     EXPORT kvferryTargets

@@ -27,7 +27,7 @@ struct command_row {
 
 static const struct command_row commands[] = {
     {"run", COMMAND_RUN, "replay a request trace through a topology, every byte checked"},
-    {"bench", COMMAND_BENCH, "measure: bench plan, bench copy"},
+    {"bench", COMMAND_BENCH, "measure: bench plan, bench copy, bench control"},
     {"plan", COMMAND_PLAN, "who sends what to whom for one request, and why; moves nothing"},
     {"help", COMMAND_HELP, "this text, or `kvferry help COMMAND`"},
     {"version", COMMAND_VERSION, "version of the program and the library"},
