@@ -119,6 +119,7 @@ struct run_live {
     bool fault_done;
     bool stood;            /* still, once */
     uint32_t fault_passes; /* turns of the loop since it was opened */
+    uint32_t stand_passes; /* since its first bytes could be read */
     uint8_t piece_order[KVF_WINDOWS_MAX];
     struct run_pages *pages; /* [groups], owns */
     uint8_t *aux;            /* owns; NULL = none */
@@ -294,9 +295,6 @@ void run_fault_lists(const struct run *run, const struct run_live *live);
 void run_fault_opened(struct run *run, struct run_live *live);
 void run_fault_pass(struct run *run, struct run_live *live);
 void run_fault_piece(struct run *run, struct run_live *live);
-
-/* The rank stands still here, when it shall; once a request. */
-void run_fault_stand(struct run *run, struct run_live *live);
 
 /* How long to wait before the next piece. */
 uint64_t run_fault_wait_ns(const struct run *run, const struct run_live *live);

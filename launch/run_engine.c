@@ -194,7 +194,6 @@ static void run_send_whole(struct run *run, struct run_live *live)
     struct kvf_window window = run_piece_window(run, live, 0);
     enum kvf_status status;
 
-    run_fault_stand(run, live);
     status = kvf_send_blocks(run->kvf, rid, &window);
     if (status != KVF_OK) {
         if (live->fault.fate == FAULT_NONE) {

@@ -14,6 +14,7 @@
 #include "run.h"
 #include "say.h"
 
+#define RUN_STAND_PASSES 4u
 #define RUN_UNKNOWN_RID (UINT64_C(1) << 62) /* plus a request's own: nobody opens these */
 
 static struct fault_seen *run_seen(struct run *run, const struct run_live *live)
@@ -137,29 +138,18 @@ void run_fault_opened(struct run *run, struct run_live *live)
     }
 }
 
-void run_fault_pass(struct run *run, struct run_live *live)
-{
-    if (live->fault.when == FAULT_AFTER && run_fault_cancels(run, live) &&
-        ++live->fault_passes > live->fault.passes) {
-        run_fault_cancel(run, live);
-    }
-}
-
-void run_fault_piece(struct run *run, struct run_live *live)
-{
-    if (live->fault.fate == FAULT_FAIL_AFTER && !live->fault_done &&
-        (live->piece_at >= 1 || live->piece_count <= 1)) {
-        run_fault_cancel(run, live);
-    }
-}
-
-/* A writer whose process stands still; the waker lets it go on. */
-void run_fault_stand(struct run *run, struct run_live *live)
+/*
+ * The writer's process stands still a few turns after it gave bytes to be read, so that some are
+ * being written; the waker lets it go on. Once a request.
+ */
+static void run_fault_stand(struct run *run, struct run_live *live)
 {
     uint64_t ms = run->faults.silent_ms;
 
     if (live->stood || run->side != KVF_CONTEXT || !live->fault.extras[FAULT_SILENT] ||
-        run->waker_pipe <= 0 || !run_fault_is_mine(run, &live->fault)) {
+        (live->step == RUN_PIECES && live->piece_at == 0) || run->waker_pipe <= 0 ||
+        !run_fault_is_mine(run, &live->fault) ||
+        ++live->stand_passes <= live->fault.passes % RUN_STAND_PASSES) {
         return;
     }
     live->stood = true;
@@ -169,6 +159,23 @@ void run_fault_stand(struct run *run, struct run_live *live)
         if (write(run->waker_pipe, &ms, sizeof(ms)) < 0) {
             say("rank %d: the waker is gone", run->world_rank);
         }
+    }
+}
+
+void run_fault_pass(struct run *run, struct run_live *live)
+{
+    if (live->fault.when == FAULT_AFTER && run_fault_cancels(run, live) &&
+        ++live->fault_passes > live->fault.passes) {
+        run_fault_cancel(run, live);
+    }
+    run_fault_stand(run, live);
+}
+
+void run_fault_piece(struct run *run, struct run_live *live)
+{
+    if (live->fault.fate == FAULT_FAIL_AFTER && !live->fault_done &&
+        (live->piece_at >= 1 || live->piece_count <= 1)) {
+        run_fault_cancel(run, live);
     }
 }
 

@@ -124,7 +124,6 @@ bool run_pieces_step(struct run *run, struct run_live *live, uint64_t *work_left
             return false;
         }
         live->piece_due_ns = 0;
-        run_fault_stand(run, live);
         sent = run_piece_send(run, live);
         run_fault_piece(run, live);
         return sent;
