@@ -240,6 +240,7 @@ static void command_open(struct reactor *reactor, struct admission_request *requ
     uint64_t rid = request->rid;
     uint32_t *slots = request->slots;
 
+    reactor->real_ns = clock_now_ns(); /* the call may be younger than the pass */
     if (reactor->send != NULL)
         send_glue_request(reactor, request);
     else

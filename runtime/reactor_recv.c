@@ -179,6 +179,7 @@ void recv_glue_request(struct reactor *reactor, const struct admission_request *
     }
     recv_writers(reactor, request, route);
     event.u.open.rid = request->rid;
+    event.u.open.called_ns = request->opened_ns;
     event.u.open.prompt_tokens = request->prompt_tokens;
     event.u.open.list_count = reactor->kvf->record->layout.group_count;
     event.u.open.lists = request->lists;

@@ -270,6 +270,7 @@ void send_glue_request(struct reactor *reactor, const struct admission_request *
         .u.open =
             {
                 .rid = request->rid,
+                .called_ns = request->opened_ns,
                 .prompt_tokens = request->prompt_tokens,
                 .group = request->end.instance == KVF_UNKNOWN
                              ? SESSION_GROUP_UNKNOWN

@@ -261,7 +261,7 @@ static void init_session(struct recv_side *side, struct recv_session *session,
     session->aux = side->params.aux_bytes > 0 ? event->u.open.aux : NULL;
     session->scatter_warned = false;
     session->vote_given = session->vote_wanted = SESSION_VOTE_NONE;
-    session->opened_ns = side->real_ns;
+    session->opened_ns = event->u.open.called_ns != 0 ? event->u.open.called_ns : side->real_ns;
     session->published_ns = session->started_ns = session->done_ns = 0;
     session->path_mask = 0;
     list_init(&session->writers);

@@ -101,6 +101,7 @@ struct recv_event {
     union {
         struct {
             uint64_t rid;
+            uint64_t called_ns; /* real: of the engine's call; 0 = now. For the result's times */
             uint32_t prompt_tokens;
             uint32_t list_count;
             const struct kvf_block_list *lists;       /* copies */

@@ -243,7 +243,7 @@ void send_live_open(struct send_side *side, struct send_record *record,
     session->sent_any = session->retained = false;
     session->vote_given = session->vote_wanted = SESSION_VOTE_NONE;
     session->timer_kind = SEND_TIMER_NONE;
-    session->opened_ns = side->real_ns;
+    session->opened_ns = event->u.open.called_ns != 0 ? event->u.open.called_ns : side->real_ns;
     session->ready_ns = session->asked_ns = session->done_ns = 0;
     session->payload_bytes = 0;
     session->path_mask = 0;

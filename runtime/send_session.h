@@ -109,6 +109,7 @@ struct send_event {
     union {
         struct {
             uint64_t rid;
+            uint64_t called_ns; /* real: of the engine's call; 0 = now. For the result's times */
             uint32_t prompt_tokens;
             uint32_t
                 group; /* index into params.groups; SESSION_GROUP_UNKNOWN: from the first ask */

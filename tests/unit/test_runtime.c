@@ -7,11 +7,23 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "clock.h"
 #include "runtime_sim.h"
 
 #define STEPS 20000u
 
 static const struct fake_params network = {.seed = 7, .delay_max = 5, .messages_reorder = true};
+
+/* All of the library takes the time from here. */
+static uint64_t clock_ahead_ns;
+
+uint64_t __real_clock_now_ns(void);
+uint64_t __wrap_clock_now_ns(void);
+
+uint64_t __wrap_clock_now_ns(void)
+{
+    return __real_clock_now_ns() + clock_ahead_ns;
+}
 
 /* Every promise that holds at the end of any run. */
 static void end(struct sim *sim, bool close_clean)
@@ -344,6 +356,34 @@ static void window_that_is_taken_back_is_the_one_that_was_given(void **state)
     sim_free(sim);
 }
 
+/* ---- times ---------------------------------------------------------------------------------- */
+
+/* What lies between a call and the pass that takes it up is time of the request. */
+static void preparing_counts_from_the_call(void **state)
+{
+    const uint64_t late_ns = 40 * CLOCK_NS_PER_MS; /* less than a stall */
+    const struct tiny_request request = {.rid = 5, .prompt_tokens = 30};
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+    const struct kvf_event *sent, *ready;
+    uint64_t start_ns, whole_ns;
+
+    (void)state;
+    assert_true(sim_open(sim));
+    start_ns = __wrap_clock_now_ns();
+    open_all(sim, &request, true);
+    clock_ahead_ns += late_ns;
+    all_released(sim, 5);
+    whole_ns = __wrap_clock_now_ns() - start_ns;
+    sent = sim_event(sim, 0, 5, KVF_EVENT_SENT);
+    ready = sim_event(sim, 1, 5, KVF_EVENT_READY);
+    assert_in_range(sent->timing.prepare_ns, late_ns, whole_ns);
+    assert_in_range(ready->timing.prepare_ns, late_ns, whole_ns);
+    assert_true(ready->timing.prepare_ns + ready->timing.wait_ns + ready->timing.move_ns +
+                    ready->timing.agree_ns <=
+                whole_ns);
+    end(sim, true);
+}
+
 /* ---- failures ------------------------------------------------------------------------------- */
 
 static void failing_put_fails_the_request_on_both_sides(void **state)
@@ -568,6 +608,7 @@ int main(void)
         cmocka_unit_test(what_receivers_may_open_is_never_refused_for_room),
         cmocka_unit_test(ceilings_that_take_too_much_memory_fail_the_start),
         cmocka_unit_test(window_that_is_taken_back_is_the_one_that_was_given),
+        cmocka_unit_test(preparing_counts_from_the_call),
         cmocka_unit_test(failing_put_fails_the_request_on_both_sides),
         cmocka_unit_test(incompatible_peer_is_refused_by_code),
         cmocka_unit_test(no_path_fails_the_request_by_name),
