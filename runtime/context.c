@@ -38,8 +38,10 @@ static void context_release(void *self, void *memory)
 
 /* ---- agreeing ------------------------------------------------------------------------------- */
 
-enum kvf_status context_agree(struct kvf *kvf, enum kvf_status status, const char *text)
+enum kvf_status context_agree(struct kvf *kvf, enum kvf_status status, const char *step,
+                              const char *text)
 {
+    const char *why = text != NULL && text[0] != '\0' ? text : step;
     struct world_gathered told = {0};
     uint8_t mine[4];
     enum kvf_status collective;
@@ -48,7 +50,7 @@ enum kvf_status context_agree(struct kvf *kvf, enum kvf_status status, const cha
     collective = kvf->world->gather(kvf->world->self, WORLD_ALL, mine, sizeof(mine), &told);
     if (collective != KVF_OK) {
         if (status != KVF_OK)
-            log_error(&kvf->logger, "", "%s: %s", kvf_status_text(status), text);
+            log_error(&kvf->logger, "", "%s: %s", kvf_status_text(status), why);
         log_error(&kvf->logger, "", "the ranks did not come together in time: %s%s%s",
                   kvf_status_text(collective), kvf->world->missing_text[0] != 0 ? "; " : "",
                   kvf->world->missing_text);
@@ -60,7 +62,7 @@ enum kvf_status context_agree(struct kvf *kvf, enum kvf_status status, const cha
         if (told.offsets[r + 1] - told.offsets[r] == sizeof(mine))
             status = (enum kvf_status)(int32_t)wire_load_u32(told.bytes + told.offsets[r]);
         if (status != KVF_OK && r == kvf->world->rank)
-            log_error(&kvf->logger, "", "%s: %s", kvf_status_text(status), text);
+            log_error(&kvf->logger, "", "%s: %s", kvf_status_text(status), why);
     }
     world_gathered_free(&told);
     return status;
@@ -131,7 +133,7 @@ static enum kvf_status context_alike(struct kvf *kvf, const struct kvf_topology 
         status = context_facts(topology, facts);
         snprintf(text, sizeof(text), "the topology cannot be written down");
     }
-    status = context_agree(kvf, status, text);
+    status = context_agree(kvf, status, "the start's parameters cannot be compared", text);
     if (status != KVF_OK)
         return status;
     status = kvf->world->gather(kvf->world->self, WORLD_ALL, facts, sizeof(facts), &told);
@@ -223,7 +225,7 @@ static enum kvf_status context_transport_open(struct kvf *kvf,
     char reason[TRANSPORT_REASON_BYTES] = "";
     enum kvf_status status = outside->open_transport(outside->self, &want, &kvf->transport, reason);
 
-    return context_agree(kvf, status, reason);
+    return context_agree(kvf, status, "UCX cannot be started", reason);
 }
 
 static enum kvf_status context_steps(struct kvf *kvf, const struct context_outside *outside,
@@ -235,7 +237,7 @@ static enum kvf_status context_steps(struct kvf *kvf, const struct context_outsi
     if (status != KVF_OK)
         return status;
     status = context_agree(kvf, context_topology(kvf, params->topology),
-                           "the topology cannot be copied");
+                           "the topology cannot be copied", NULL);
     if (status != KVF_OK)
         return status;
     context_place(kvf);
@@ -248,7 +250,7 @@ static enum kvf_status context_steps(struct kvf *kvf, const struct context_outsi
     if (params->blocks_max != 0)
         kvf->settings.blocks_max = params->blocks_max;
     kvf->world->set_timeout(kvf->world->self, (uint32_t)kvf->settings.connect_timeout_ms);
-    status = context_agree(kvf, context_split(kvf), "the communicator cannot be split");
+    status = context_agree(kvf, context_split(kvf), "the communicator cannot be split", NULL);
     if (status != KVF_OK)
         return status;
     room_read("/", &room);

@@ -91,7 +91,7 @@ struct kvf {
 
     _Atomic int state; /* enum context_state */
     struct kvf_pool *pools;
-    enum kvf_status pool_status; /* first failed pool call: publishing tells all ranks */
+    enum kvf_status pool_status; /* first failed pool call: what a pool is missing for */
     uint64_t memory_bytes;       /* open: what the node had for pools */
     topo_refine_fn refine_topo;  /* open */
     struct topo topo;            /* publish */
@@ -111,9 +111,12 @@ struct kvf {
 
 /*
  * All ranks learn the lowest failing rank's status: returned alike everywhere. That rank logs
- * `text`. Collective. A collective that fails gives its own status.
+ * `text`, or, where nobody knew more (out of memory, a collective), `step`: what could not be done.
+ * `text` may be empty or NULL, `step` not. Collective. A collective that fails gives its own
+ * status.
  */
-enum kvf_status context_agree(struct kvf *kvf, enum kvf_status status, const char *text);
+enum kvf_status context_agree(struct kvf *kvf, enum kvf_status status, const char *step,
+                              const char *text);
 
 /* context_pool.c: releases all pools. Reactor stopped. */
 void context_pools_close(struct kvf *kvf);

@@ -7,9 +7,11 @@
 #include "context.h"
 #include "params.h"
 
+/* `text` may be empty: the status is said too. */
 static enum kvf_status pool_fail(struct kvf *kvf, enum kvf_status status, const char *text)
 {
-    log_error(&kvf->logger, "", "%s", text);
+    log_error(&kvf->logger, "", "no pool: %s%s%s", kvf_status_text(status),
+              text[0] != '\0' ? ": " : "", text);
     if (kvf->pool_status == KVF_OK)
         kvf->pool_status = status;
     return status;
@@ -96,7 +98,7 @@ enum kvf_status kvf_pool_alloc(struct kvf *kvf, const struct kvf_pool_params *gi
         return status;
     pool = pool_new(kvf, &params);
     if (pool == NULL)
-        return pool_fail(kvf, KVF_E_NOMEM, "out of memory");
+        return pool_fail(kvf, KVF_E_NOMEM, "");
     status = kvf->transport->memory_alloc(kvf->transport->self, bytes, &pool->memory, reason);
     if (status != KVF_OK) {
         kvf_release(&kvf->heap.table, pool);
@@ -126,7 +128,7 @@ enum kvf_status kvf_pool_register(struct kvf *kvf, const struct kvf_pool_params 
         return pool_fail(kvf, KVF_E_INVAL, "kvf_pool_register needs a base");
     pool = pool_new(kvf, &params);
     if (pool == NULL)
-        return pool_fail(kvf, KVF_E_NOMEM, "out of memory");
+        return pool_fail(kvf, KVF_E_NOMEM, "");
     pool->base = params.base;
     status =
         kvf->transport->memory_register(kvf->transport->self, params.base,

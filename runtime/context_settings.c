@@ -139,13 +139,15 @@ enum kvf_status context_settings(struct kvf *kvf, const struct kvf_open_params *
         step->names[i] = kvf->topology->instances[i].name;
     if (status == KVF_OK && kvf->world->rank == 0)
         status = settings_collect(kvf, params, step, &writer);
-    status = context_agree(kvf, status, step == NULL ? "out of memory" : step->report.error);
+    status = context_agree(kvf, status, "rank 0 cannot read the settings",
+                           step == NULL ? NULL : step->report.error);
     if (status == KVF_OK)
         status = kvf->world->gather(kvf->world->self, WORLD_ALL, bytes,
                                     kvf->world->rank == 0 ? writer.len_bytes : 0, &told);
     if (status == KVF_OK) {
         status = settings_pick(kvf, &told, &step->report);
-        status = context_agree(kvf, status, step->report.error);
+        status = context_agree(kvf, status, "the settings of rank 0 cannot be taken over",
+                               step->report.error);
     }
     if (status == KVF_OK)
         settings_say(kvf, &step->report);

@@ -63,36 +63,60 @@ static enum kvf_status publish_bridge(struct kvf *kvf, const struct kvf_layout *
 
     if (layout->ownership_bridge)
         status = settings_check_bridge(&kvf->settings, &report);
-    return context_agree(kvf, status, report.error);
+    return context_agree(kvf, status, "ownership_bridge does not go with the settings",
+                         report.error);
+}
+
+/* Something is missing that the engine should have given; `text_out` says what. */
+static enum kvf_status publish_given(const struct kvf *kvf, const struct kvf_layout *layout,
+                                     struct kvf_pool *const *pools, struct geo_text *text_out)
+{
+    if (layout == NULL) {
+        geo_text_set(text_out, "no layout was given");
+        return kvf->pool_status != KVF_OK ? kvf->pool_status : KVF_E_INVAL;
+    }
+    if (publish_whole(layout, text_out) != KVF_OK)
+        return KVF_E_INVAL;
+    for (uint32_t p = 0; p < layout->pool_count; p++) {
+        if (pools != NULL && pools[p] != NULL)
+            continue;
+        geo_text_set(text_out, "pool %u of the layout's %u is missing%s", p, layout->pool_count,
+                     kvf->pool_status != KVF_OK ? ": it could not be taken" : "");
+        return kvf->pool_status != KVF_OK ? kvf->pool_status : KVF_E_INVAL;
+    }
+    return KVF_OK; /* what failed before was made good */
 }
 
 /* This rank's own part: record and HELLO. */
 static enum kvf_status publish_own(struct kvf *kvf, const struct kvf_layout *layout,
                                    struct kvf_pool *const *pools, struct publish_blob *blob)
 {
+    const char *step = "what is to be published is not whole";
     struct geo_text text = {{0}};
     uint32_t layers = 0;
-    enum kvf_status status = kvf->pool_status;
+    enum kvf_status status = publish_given(kvf, layout, pools, &text);
 
-    if (status == KVF_OK && (layout == NULL || (layout->pool_count > 0 && pools == NULL) ||
-                             layout->tokens_per_block == 0))
-        status = KVF_E_INVAL;
-    status = context_agree(kvf, status,
-                           kvf->pool_status != KVF_OK ? "a pool could not be taken"
-                                                      : "no layout, or no pools, were given");
+    status = context_agree(kvf, status, step, text.s);
     if (status == KVF_OK)
         status = publish_bridge(kvf, layout);
     if (status != KVF_OK)
         return status;
+    step = "the ranks of the instance cannot tell each other their layers";
     status = publish_layer_count(kvf, layout, &layers);
     kvf->layer_count = layers;
-    if (status == KVF_OK)
+    if (status == KVF_OK) {
+        step = "no room for this rank's record";
         status = publish_record(kvf, layout, pools, layers, &text);
-    if (status == KVF_OK)
+    }
+    if (status == KVF_OK) {
+        step = "no room for the requests that requests_max, blocks_max and tombstones_max allow";
         status = publish_admission(kvf);
-    if (status == KVF_OK)
+    }
+    if (status == KVF_OK) {
+        step = "this rank's first message cannot be made";
         status = publish_encode(kvf, pools, blob);
-    return context_agree(kvf, status, text.s);
+    }
+    return context_agree(kvf, status, step, text.s);
 }
 
 static bool publish_idle(void *self)
@@ -114,7 +138,7 @@ static enum kvf_status publish_bring_up(struct kvf *kvf, const struct world_gath
         status = sweeper_open(kvf, &kvf->sweeper);
     if (status == KVF_OK)
         status = reactor_open(kvf, &kvf->reactor, text);
-    status = context_agree(kvf, status, text->s);
+    status = context_agree(kvf, status, "no room for peers, requests and messages", text->s);
     if (status != KVF_OK)
         return status;
     kvf->world->set_idle(kvf->world->self, publish_idle, kvf);
@@ -122,7 +146,7 @@ static enum kvf_status publish_bring_up(struct kvf *kvf, const struct world_gath
         kvf->reactor, start_ns + kvf->settings.connect_timeout_ms * CLOCK_NS_PER_MS, &missing);
     if (status != KVF_OK)
         geo_text_set(text, "%s does not answer", missing);
-    status = context_agree(kvf, status, text->s);
+    status = context_agree(kvf, status, "a peer does not answer", text->s);
     if (status == KVF_OK)
         metrics_set(&kvf->metrics.connect_ns, clock_now_ns() - start_ns);
     return status;
@@ -142,13 +166,13 @@ static enum kvf_status publish_steps(struct kvf *kvf, const struct kvf_layout *l
     kvf_release(&kvf->heap.table, blob.bytes);
     if (status == KVF_OK) {
         status = publish_peers(kvf, &hellos, &text);
-        status = context_agree(kvf, status, text.s);
+        status = context_agree(kvf, status, "no room for what peers told of their caches", text.s);
     }
     if (status == KVF_OK)
         status = publish_bring_up(kvf, &hellos, &text);
     if (status == KVF_OK) {
         status = publish_remotes(kvf, &hellos, &text);
-        status = context_agree(kvf, status, text.s);
+        status = context_agree(kvf, status, "the pools of a peer cannot be reached", text.s);
     }
     kvf->world->set_idle(kvf->world->self, NULL, NULL);
     world_gathered_free(&hellos);
@@ -179,7 +203,7 @@ enum kvf_status kvf_publish(struct kvf *kvf, const struct kvf_layout *layout,
     topo_say(&kvf->topo, &kvf->logger, kvf->settings.progress == SETTINGS_PROGRESS_THREAD);
     status = publish_steps(kvf, layout, pools);
     if (status == KVF_OK)
-        status = context_agree(kvf, publish_start(kvf), "cannot start a thread");
+        status = context_agree(kvf, publish_start(kvf), "cannot start a thread", NULL);
     if (status != KVF_OK) {
         if (kvf->reactor != NULL)
             reactor_stop(kvf->reactor);

@@ -23,6 +23,9 @@ enum kvf_status publish_record(struct kvf *kvf, const struct kvf_layout *layout,
 /* Global layers that this rank's layout knows of. */
 uint32_t publish_layers(const struct kvf_layout *layout);
 
+/* Does the layout give all that its counts say? Nothing else is looked at. Errors: E_INVAL. */
+enum kvf_status publish_whole(const struct kvf_layout *layout, struct geo_text *text_out);
+
 /* The HELLO of this rank. `blob_out` gives: kvf_release(bytes). */
 enum kvf_status publish_encode(struct kvf *kvf, struct kvf_pool *const *pools,
                                struct publish_blob *blob_out);

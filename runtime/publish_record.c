@@ -8,6 +8,45 @@
 #include "msg.h"
 #include "publish.h"
 
+/* Arrays that a count says are there, and are not: what walks over them would fall. */
+static const char *group_gap(const struct kvf_group *group)
+{
+    if (group->layer_count > 0 && group->layers == NULL)
+        return "its layers";
+    if (group->view_count > 0 && group->views == NULL)
+        return "its views";
+    for (uint32_t v = 0; v < group->view_count; v++)
+        if (group->views[v].entry_count > 0 && group->views[v].entries == NULL)
+            return "the entries of a view";
+    return NULL;
+}
+
+enum kvf_status publish_whole(const struct kvf_layout *layout, struct geo_text *text_out)
+{
+    const char *gap = NULL;
+
+    if (layout->pool_count > 0 && layout->pools == NULL)
+        gap = "the shapes of its pools";
+    else if (layout->group_count > 0 && layout->groups == NULL)
+        gap = "its groups";
+    else if (layout->aux_count > 0 && layout->aux_bytes == NULL)
+        gap = "the sizes of its aux buffers";
+    if (gap != NULL) {
+        geo_text_set(text_out, "the layout does not give %s", gap);
+        return KVF_E_INVAL;
+    }
+    for (uint32_t g = 0; g < layout->group_count && gap == NULL; g++) {
+        gap = group_gap(&layout->groups[g]);
+        if (gap != NULL)
+            geo_text_set(text_out, "group %u of the layout does not give %s", g, gap);
+    }
+    if (gap == NULL && layout->tokens_per_block == 0) {
+        gap = "tokens_per_block";
+        geo_text_set(text_out, "the layout's tokens_per_block is 0");
+    }
+    return gap == NULL ? KVF_OK : KVF_E_INVAL;
+}
+
 uint32_t publish_layers(const struct kvf_layout *layout)
 {
     uint32_t layers = layout->layer_count;
@@ -94,6 +133,8 @@ enum kvf_status publish_record(struct kvf *kvf, const struct kvf_layout *layout,
         status = geo_record_open(heap, &facts, &kvf->record);
     if (status == KVF_OK)
         status = geo_check_local(kvf->record, text_out);
+    else if (status == KVF_E_TOO_LARGE)
+        geo_check_local(&facts, text_out); /* refused again, and this says why */
 
 release:
     kvf_release(heap, aux);

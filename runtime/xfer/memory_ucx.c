@@ -109,7 +109,7 @@ static enum kvf_status ucx_register_with(struct ucx *ucx, enum tls_context which
     if (status != UCS_OK) {
         memory->handle[which] = NULL;
         ucx_registration_refused(which, status, memory->base, len_bytes, reason_out);
-        return status == UCS_ERR_NO_MEMORY ? KVF_E_MEM_SPACE : KVF_E_UCX;
+        return KVF_E_REGISTER;
     }
     return KVF_OK;
 }

@@ -306,6 +306,22 @@ void sim_all(struct sim *sim, enum kvf_status (*call)(struct sim_rank *rank))
     sim->turns->threaded = false;
 }
 
+/* No line of the library is empty or breaks off where a reason should stand, in no test. */
+static void sim_log(void *self, enum kvf_log_level level, const char *event, const char *text)
+{
+    const struct sim *sim = self;
+    size_t len = strlen(text);
+
+    if (len == 0 || text[len - 1] == ' ' || text[len - 1] == ':' || strstr(text, ": :") != NULL) {
+        fprintf(stderr, "a log line without its reason: \"%s\"\n", text);
+        abort();
+    }
+    if (sim->log != NULL)
+        sim->log(sim->log_self, level, event, text);
+    else
+        fprintf(stderr, "%s\n", text);
+}
+
 static enum kvf_status sim_rank_open(struct sim_rank *rank)
 {
     const struct context_outside outside = {
@@ -319,8 +335,8 @@ static enum kvf_status sim_rank_open(struct sim_rank *rank)
     fake_net_host(rank->sim->net, rank->index, rank->host);
     params.topology = rank->sim->topology;
     params.settings_text = rank->settings;
-    params.log = rank->sim->log;
-    params.log_self = rank->sim->log_self;
+    params.log = sim_log;
+    params.log_self = rank->sim;
     status = context_open(&outside, &params, &rank->kvf);
     if (status != KVF_OK)
         return status;

@@ -66,13 +66,20 @@ enum kvf_status tiny_open(struct tiny_engine *engine, struct kvf *kvf,
                            &engine->place);
     if (status == KVF_OK)
         status = kvf_layout_from_model(&model, &engine->place, &engine->layout, text, sizeof(text));
-    for (uint32_t p = 0; status == KVF_OK && p < engine->layout->pool_count; p++)
-        status = tiny_pool(engine, p);
-    if (status != KVF_OK)
+    if (status != KVF_OK) {
         fprintf(stderr, "tiny engine: %s %s\n", kvf_status_name(status), text);
-    if (status == KVF_OK)
-        status = kvf_publish(kvf, engine->layout, engine->pools);
-    return status;
+        return status;
+    }
+    for (uint32_t p = 0; p < engine->layout->pool_count; p++)
+        if (tiny_pool(engine, p) != KVF_OK && params->again)
+            tiny_pool(engine, p);
+    if (params->spoil != NULL) {
+        struct kvf_layout spoiled = *engine->layout;
+
+        params->spoil(&spoiled);
+        return kvf_publish(kvf, &spoiled, engine->pools);
+    }
+    return kvf_publish(kvf, engine->layout, engine->pools);
 }
 
 void tiny_close(struct tiny_engine *engine)

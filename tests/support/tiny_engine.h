@@ -25,6 +25,8 @@ struct tiny_params {
     bool bridge;       /* ownership bridge */
     uint32_t heads;    /* 0 = TINY_HEADS */
     uint32_t head_dim; /* 0 = TINY_HEAD_DIM: another one does not fit other ranks */
+    bool again;        /* a pool that cannot be taken is tried once more; else it stays NULL */
+    void (*spoil)(struct kvf_layout *layout); /* before it is published; NULL = not */
 };
 
 /* One rank's engine. */

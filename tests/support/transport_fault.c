@@ -176,7 +176,7 @@ static enum kvf_status fault_memory_register(void *self, void *base, uint64_t le
 
     if (fault_now(fault, ++fault->seen.registers, fault->plan.register_fail_at)) {
         snprintf(reason_out, TRANSPORT_REASON_BYTES, "injected: registration refused");
-        return KVF_E_UCX;
+        return KVF_E_REGISTER;
     }
     return fault->inner->memory_register(fault->inner->self, base, len_bytes, memory_out,
                                          reason_out);

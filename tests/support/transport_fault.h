@@ -10,7 +10,7 @@
 
 struct fault_plan {
     uint64_t alloc_fail_at;       /* n-th memory_alloc: E_SHM_SPACE */
-    uint64_t register_fail_at;    /* n-th memory_register: E_UCX */
+    uint64_t register_fail_at;    /* n-th memory_register: E_REGISTER */
     uint64_t connect_fail_at;     /* n-th connect: E_UCX */
     uint64_t remote_open_fail_at; /* n-th remote_open: E_NO_PATH */
     bool deny_mapping;            /* remote_mapped: NULL, with a reason */

@@ -407,7 +407,7 @@ static int registration_rank(struct ranks *ranks)
         map_calls = 0;
         fail_map_at = at;
         RANK_CHECK(wrong, node.t->memory_register(node.t->self, own, sizeof(own), &memory,
-                                                  node.reason) == KVF_E_UCX);
+                                                  node.reason) == KVF_E_REGISTER);
         RANK_CHECK(wrong, strstr(node.reason, "65536 bytes at") != NULL);
         RANK_CHECK(wrong, strstr(node.reason, "(ulimit -l) is 65536 bytes") != NULL);
         RANK_CHECK(wrong, memory == NULL && maps_live == 0);

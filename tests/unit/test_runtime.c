@@ -560,6 +560,136 @@ static void failed_open_steps_fail_alike_everywhere(void **state)
     }
 }
 
+static char error_line[512];
+
+static void keep_first_error(void *self, enum kvf_log_level level, const char *event,
+                             const char *text)
+{
+    (void)self;
+    (void)event;
+    if (level == KVF_LOG_ERROR)
+        snprintf(error_line, sizeof(error_line), "%s", text);
+}
+
+static void pool_that_is_taken_the_second_time_is_published(void **state)
+{
+    const struct tiny_request request = {.rid = 5, .prompt_tokens = 30};
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+
+    (void)state;
+    sim->log = quiet;
+    sim->ranks[1].plan.alloc_fail_at = 1;
+    sim->ranks[1].tiny.again = true;
+    assert_true(sim_open(sim));
+    open_all(sim, &request, true);
+    all_released(sim, 5);
+    assert_int_equal(tiny_request_bad(&sim->ranks[1].engine, &request), 0);
+    end(sim, true);
+}
+
+static void pool_that_stays_missing_fails_the_start_of_all(void **state)
+{
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+
+    (void)state;
+    sim->log = keep_first_error;
+    sim->ranks[1].plan.alloc_fail_at = 1;
+    assert_false(sim_open(sim));
+    assert_int_equal(sim->ranks[0].status, KVF_E_SHM_SPACE);
+    assert_int_equal(sim->ranks[1].status, KVF_E_SHM_SPACE);
+    assert_non_null(strstr(error_line, "pool 0 of the layout's"));
+    sim_close(sim, 20);
+    sim_free(sim);
+}
+
+static void spoil_tokens(struct kvf_layout *layout)
+{
+    layout->tokens_per_block = 0;
+}
+
+static void spoil_shapes(struct kvf_layout *layout)
+{
+    layout->pools = NULL;
+}
+
+static void spoil_groups(struct kvf_layout *layout)
+{
+    layout->groups = NULL;
+}
+
+static void spoil_aux(struct kvf_layout *layout)
+{
+    layout->aux_count = 1;
+    layout->aux_bytes = NULL;
+}
+
+static struct kvf_group spoiled_group;
+static struct kvf_view spoiled_view;
+
+static void spoil_layers(struct kvf_layout *layout)
+{
+    spoiled_group = layout->groups[0];
+    spoiled_group.layers = NULL;
+    layout->group_count = 1;
+    layout->groups = &spoiled_group;
+}
+
+static void spoil_views(struct kvf_layout *layout)
+{
+    spoil_layers(layout);
+    spoiled_group.layer_count = 0;
+    spoiled_group.views = NULL;
+}
+
+static void spoil_entries(struct kvf_layout *layout)
+{
+    spoiled_group = layout->groups[0];
+    spoiled_view = layout->groups[0].views[0];
+    spoiled_view.entries = NULL;
+    spoiled_group.views = &spoiled_view;
+    spoiled_group.view_count = 1;
+    layout->group_count = 1;
+    layout->groups = &spoiled_group;
+}
+
+static void spoil_heads(struct kvf_layout *layout)
+{
+    layout->kv_heads = UINT32_MAX;
+}
+
+static void layouts_that_are_not_whole_are_refused_with_the_reason(void **state)
+{
+    static const struct {
+        void (*spoil)(struct kvf_layout *layout);
+        const char *says;
+    } cases[] = {
+        {spoil_tokens, "tokens_per_block is 0"},
+        {spoil_shapes, "does not give the shapes of its pools"},
+        {spoil_groups, "does not give its groups"},
+        {spoil_aux, "the sizes of its aux buffers"},
+        {spoil_layers, "group 0 of the layout does not give its layers"},
+        {spoil_views, "group 0 of the layout does not give its views"},
+        {spoil_entries, "group 0 of the layout does not give the entries of a view"},
+        {spoil_heads, "KV heads"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+
+        error_line[0] = '\0';
+        sim->log = keep_first_error;
+        sim->ranks[1].tiny.spoil = cases[i].spoil;
+        assert_false(sim_open(sim));
+        assert_true(sim->ranks[0].status < 0);
+        assert_int_equal(sim->ranks[1].status, sim->ranks[0].status);
+        if (strstr(error_line, cases[i].says) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", error_line, cases[i].says);
+        sim_close(sim, 20);
+        sim_free(sim);
+    }
+}
+
 /* Each seed is another order of landings and messages. */
 static void many_seeds_with_windows_of_work(void **state)
 {
@@ -617,6 +747,9 @@ int main(void)
         cmocka_unit_test(killed_far_rank_ends_the_request_at_any_step),
         cmocka_unit_test(close_ends_live_requests),
         cmocka_unit_test(failed_open_steps_fail_alike_everywhere),
+        cmocka_unit_test(pool_that_is_taken_the_second_time_is_published),
+        cmocka_unit_test(pool_that_stays_missing_fails_the_start_of_all),
+        cmocka_unit_test(layouts_that_are_not_whole_are_refused_with_the_reason),
         cmocka_unit_test(many_seeds_with_windows_of_work),
     };
 

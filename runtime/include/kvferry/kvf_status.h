@@ -50,6 +50,7 @@ extern "C" {
     X(E_INCOMPATIBLE, -22, PEER, "peer's cache geometry or version does not fit") \
     X(E_WORLD, -23, WORLD, "another rank failed to start") \
     X(E_GROUP_LOST, -24, GROUP, "a rank of this instance is lost") \
+    X(E_REGISTER, -25, CALL, "memory cannot be registered for transfers") \
     X(E_TIMEOUT, -30, REQUEST, "deadline passed") \
     X(E_CANCELLED, -31, REQUEST, "cancelled") \
     X(E_PEER_CANCELLED, -32, REQUEST, "cancelled by the other side") \

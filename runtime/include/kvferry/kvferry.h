@@ -118,15 +118,18 @@ struct kvf_pool_params {
 /*
  * Takes memory that peers of this node can map. Needed and found are compared first: E_SHM_SPACE or
  * E_MEM_SPACE before anything is taken, never a SIGBUS later. Contents are zero.
- * An error is this rank's alone: call kvf_publish() all the same, it then returns the code on all
- * ranks. Blocks while pages are touched. MPI thread, before kvf_publish().
+ * An error is this rank's alone, and nothing is kept of the call: take another pool instead, or
+ * call kvf_publish() with NULL in its place, which then returns the code on all ranks. Blocks while
+ * pages are touched. MPI thread, before kvf_publish().
  */
 KVF_API enum kvf_status kvf_pool_alloc(struct kvf *kvf, const struct kvf_pool_params *params,
                                        struct kvf_pool **pool_out);
 
 /*
  * Registers memory that the engine owns; it must stay until kvf_close() returned. Peers reach it by
- * puts; host memory registered so cannot be mapped. MPI thread, before kvf_publish().
+ * puts; host memory registered so cannot be mapped. Errors as with kvf_pool_alloc(); E_REGISTER
+ * when the system refuses: the log has the size and the limit on locked memory. MPI thread,
+ * before kvf_publish().
  */
 KVF_API enum kvf_status kvf_pool_register(struct kvf *kvf, const struct kvf_pool_params *params,
                                           struct kvf_pool **pool_out);
@@ -137,7 +140,8 @@ KVF_API void *kvf_pool_base(const struct kvf_pool *pool);
 /*
  * Tells all ranks what this one's cache looks like, and learns theirs: collective over the world,
  * blocking, bounded by connect_timeout_ms. `pools` has layout->pool_count members, in the layout's
- * order. `layout` and `pools` are copied. After it every pair of ranks that can meet is connected.
+ * order; NULL stands for one that could not be taken. `layout` and `pools` are copied. After it
+ * every pair of ranks that can meet is connected.
  * Errors, alike on all ranks: a local refusal of any rank (its code; the rank is named in the log),
  * E_NO_PATH (the setting `path` forces a rung that some pair of ranks cannot have),
  * E_WORLD, E_NOMEM, E_MPI, E_UCX. MPI thread, once.
@@ -302,7 +306,8 @@ KVF_API enum kvf_status kvf_wait(struct kvf *kvf, kvf_req_id rid, uint32_t deadl
 /*
  * Steps the library once, for engines that set progress: caller. Does nothing else than what the
  * progress thread would do; never blocks. Returns OK when something was done, AGAIN when not;
- * E_STATE with a progress thread. MPI thread.
+ * E_STATE with a progress thread, and before kvf_publish() has returned: until then there is
+ * nothing to step. MPI thread.
  */
 KVF_API enum kvf_status kvf_progress(struct kvf *kvf);
 
