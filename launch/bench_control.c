@@ -1,6 +1,6 @@
 /*
  * bench_control.c - `kvferry bench control`: what a request costs beside its bytes. Two ranks, one
- * block of 4 KiB a request: time of one from the receiver's call to READY, requests a second with
+ * block a request: time of one from the receiver's call to READY, requests a second with
  * several under way, messages a request; beside them the bare active message there and back.
  * Public headers, MPI and bench_ping_ucx.h.
  */
@@ -19,14 +19,15 @@
 #include "options.h"
 #include "say.h"
 
-#define CONTROL_BLOCK_BYTES 4096u
-#define CONTROL_BATCH 64u /* requests that the sender opens before the receiver's clock starts */
-#define CONTROL_WARM 2u   /* batches that do not count */
+#define CONTROL_EVENTS 64u /* taken by one sweep */
+#define CONTROL_WARM 2u    /* batches that do not count */
 #define CONTROL_DEADLINE_MS 60000u
 #define CONTROL_NAP_NS 100000 /* engines with a progress thread, while they wait */
 
 struct bench_control_options {
     uint64_t requests;
+    uint64_t at_once;
+    uint64_t block_kib;
     const char *progress;
     const char *json;
     bool help;
@@ -35,8 +36,11 @@ struct bench_control_options {
 #define ROW(name_, kind_, member) name_, kind_, offsetof(struct bench_control_options, member)
 
 static const struct option_row bench_control_rows[] = {
-    {ROW("requests", OPTION_WHOLE, requests), "6400", CONTROL_BATCH, 10000000, NULL, "N",
-     "measured of each kind, in whole batches of 64"},
+    {ROW("requests", OPTION_WHOLE, requests), "6400", 1, 10000000, NULL, "N",
+     "measured of each kind, in whole batches"},
+    {ROW("at-once", OPTION_WHOLE, at_once), "64", 1, 4096, NULL, "N",
+     "requests of a batch: the sender opens them before the receiver's clock starts"},
+    {ROW("block-kib", OPTION_WHOLE, block_kib), "4", 1, 65536, NULL, "KIB", "bytes of a request"},
     {ROW("progress", OPTION_CHOICE, progress), "both", 0, 0, "both|thread|caller", NULL,
      "who steps the library"},
     {ROW("json", OPTION_TEXT, json), NULL, 0, 0, NULL, "FILE", "write the figures to a file"},
@@ -52,6 +56,7 @@ void bench_control_help(void)
 /* Figures of one way of progress; rank 1 measures, both have them. */
 struct control_result {
     double p50_us, p99_us, max_us;
+    double first_us; /* the first request after kvf_publish() */
     double requests_per_s;
     double messages; /* of both ranks, a request */
 };
@@ -60,6 +65,8 @@ struct control {
     int rank;
     const char *progress;
     uint32_t batches;
+    uint32_t batch;       /* requests */
+    uint32_t block_bytes; /* a multiple of 8 */
     bool caller;
     struct kvf *kvf;
     struct kvf_pool *pool;
@@ -111,9 +118,9 @@ static void control_barrier(const struct control *control)
 static bool control_publish(struct control *control)
 {
     static uint32_t layer;
-    struct kvf_entry entry = {.role = KVF_KEY, .size = CONTROL_BLOCK_BYTES};
-    struct kvf_pool_shape shape = {.slot_bytes = CONTROL_BLOCK_BYTES,
-                                   .slot_stride = CONTROL_BLOCK_BYTES};
+    const uint32_t block_bytes = control->block_bytes;
+    struct kvf_entry entry = {.role = KVF_KEY, .size = block_bytes};
+    struct kvf_pool_shape shape = {.slot_bytes = block_bytes, .slot_stride = block_bytes};
     struct kvf_view view = {
         .kind = KVF_VIEW_HND,
         .has_heads = true,
@@ -135,7 +142,7 @@ static bool control_publish(struct control *control)
     const struct kvf_layout layout = {
         .tokens_per_block = 1,
         .kv_heads = 1,
-        .head_dim = CONTROL_BLOCK_BYTES,
+        .head_dim = block_bytes,
         .elem_bits = 8,
         .pool_count = 1,
         .pools = &shape,
@@ -153,15 +160,15 @@ static bool control_publish(struct control *control)
 /* Every page of the sender differs in every word; the receiver's are 0. */
 static uint64_t control_word(uint64_t slot, uint64_t word)
 {
-    return (slot * CONTROL_BLOCK_BYTES + word + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    return ((slot << 32) + word + 1) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 static void control_fill(const struct control *control)
 {
     uint64_t *words = kvf_pool_base(control->pool);
-    uint64_t page = CONTROL_BLOCK_BYTES / sizeof(*words);
+    uint64_t page = control->block_bytes / sizeof(*words);
 
-    for (uint64_t i = 0; i < CONTROL_BATCH * page; i++) {
+    for (uint64_t i = 0; i < control->batch * page; i++) {
         words[i] = control->rank == 0 ? control_word(i / page, i % page) : 0;
     }
 }
@@ -169,10 +176,10 @@ static void control_fill(const struct control *control)
 static bool control_content_right(const struct control *control)
 {
     const uint64_t *words = kvf_pool_base(control->pool);
-    uint64_t page = CONTROL_BLOCK_BYTES / sizeof(*words);
+    uint64_t page = control->block_bytes / sizeof(*words);
     uint64_t wrong = 0;
 
-    for (uint64_t i = 0; i < CONTROL_BATCH * page; i++) {
+    for (uint64_t i = 0; i < control->batch * page; i++) {
         wrong += words[i] != control_word(i / page, i % page);
     }
     if (wrong > 0) {
@@ -196,15 +203,15 @@ static bool control_open(struct control *control)
     snprintf(text, sizeof(text), "all:\n  progress: %s\n  log_level: warn\n", control->progress);
     open.topology = control->topology;
     open.settings_text = text;
-    open.requests_max = CONTROL_BATCH;
-    open.blocks_max = CONTROL_BATCH;
+    open.requests_max = control->batch;
+    open.blocks_max = control->batch;
     status = kvf_open_mpi(MPI_COMM_WORLD, &open, &control->kvf);
     if (status != KVF_OK) {
         say("bench control: cannot open: %s", kvf_status_text(status));
         return false;
     }
-    pool.slot_bytes = CONTROL_BLOCK_BYTES;
-    pool.slots = CONTROL_BATCH;
+    pool.slot_bytes = control->block_bytes;
+    pool.slots = control->batch;
     status = kvf_pool_alloc(control->kvf, &pool, &control->pool);
     if (!control_agree(status == KVF_OK)) {
         say("bench control: no pool: %s", kvf_status_text(status));
@@ -217,10 +224,10 @@ static bool control_open(struct control *control)
 /* Sweeps once; counts what was released. False: a request failed. */
 static bool control_sweep(struct control *control, uint32_t *released)
 {
-    struct kvf_event events[CONTROL_BATCH];
+    struct kvf_event events[CONTROL_EVENTS];
     size_t count = 0;
     enum kvf_status status =
-        kvf_sweep(control->kvf, control->iteration, events, CONTROL_BATCH, &count);
+        kvf_sweep(control->kvf, control->iteration, events, CONTROL_EVENTS, &count);
 
     if (status < 0) {
         say("bench control: rank %d: %s", control->rank, kvf_status_text(status));
@@ -243,7 +250,7 @@ static bool control_drain(struct control *control)
     double end_s = control_now_s() + CONTROL_DEADLINE_MS / 1e3;
     uint32_t released = 0;
 
-    while (released < CONTROL_BATCH) {
+    while (released < control->batch) {
         uint32_t before = released;
 
         if (!control_sweep(control, &released)) {
@@ -251,7 +258,7 @@ static bool control_drain(struct control *control)
         }
         if (control_now_s() > end_s) {
             say("bench control: rank %d: %u requests do not end", control->rank,
-                CONTROL_BATCH - released);
+                control->batch - released);
             return false;
         }
         if (released == before) {
@@ -312,7 +319,7 @@ static bool control_batch(struct control *control, bool alone, double *seconds_o
     bool fine;
 
     control_barrier(control);
-    for (uint32_t slot = 0; control->rank == 0 && slot < CONTROL_BATCH && status == KVF_OK;
+    for (uint32_t slot = 0; control->rank == 0 && slot < control->batch && status == KVF_OK;
          slot++) {
         status = control_send_one(control, slot);
     }
@@ -320,7 +327,7 @@ static bool control_batch(struct control *control, bool alone, double *seconds_o
     }
     control_barrier(control);
     start_s = control_now_s();
-    for (uint32_t slot = 0; control->rank == 1 && slot < CONTROL_BATCH && status == KVF_OK;
+    for (uint32_t slot = 0; control->rank == 1 && slot < control->batch && status == KVF_OK;
          slot++) {
         double one_s = control_now_s();
 
@@ -336,7 +343,7 @@ static bool control_batch(struct control *control, bool alone, double *seconds_o
     if (!alone) {
         seconds_out[0] = control_now_s() - start_s;
     }
-    control->next_rid += CONTROL_BATCH;
+    control->next_rid += control->batch;
     return control_agree(fine);
 }
 
@@ -377,8 +384,11 @@ static bool control_batches(struct control *control, double *seconds, struct con
         if (b == CONTROL_WARM) {
             messages = control_messages(control);
         }
-        if (!control_batch(control, true, seconds + (size_t)at * CONTROL_BATCH)) {
+        if (!control_batch(control, true, seconds + (size_t)at * control->batch)) {
             return false;
+        }
+        if (b == 0) {
+            result->first_us = seconds[0] * 1e6;
         }
     }
     messages = control_messages(control) - messages;
@@ -390,7 +400,7 @@ static bool control_batches(struct control *control, double *seconds, struct con
         }
         total_s += b < CONTROL_WARM ? 0 : batch_s;
     }
-    size_t count = (size_t)batches * CONTROL_BATCH;
+    size_t count = (size_t)batches * control->batch;
     result->p50_us = control_quantile(seconds, count, 0.5);
     result->p99_us = control_quantile(seconds, count, 0.99);
     result->max_us = control_quantile(seconds, count, 1);
@@ -416,12 +426,15 @@ static bool control_measure(struct control *control, double *seconds, struct con
     return control_agree(fine);
 }
 
-static int control_write(const char *path, const double *ping_us, uint64_t requests, json_t *modes)
+static int control_write(const struct bench_control_options *options, const double *ping_us,
+                         uint64_t requests, json_t *modes)
 {
+    const char *path = options->json;
     json_t *object =
-        json_pack("{s:s, s:i, s:I, s:{s:i, s:f, s:f}, s:O}", "unit", "us", "block_bytes",
-                  (int)CONTROL_BLOCK_BYTES, "requests", (json_int_t)requests, "ping_pong", "bytes",
-                  (int)BENCH_PING_BYTES, "p50", ping_us[0], "p99", ping_us[1], "modes", modes);
+        json_pack("{s:s, s:I, s:I, s:I, s:{s:i, s:f, s:f}, s:O}", "unit", "us", "block_bytes",
+                  (json_int_t)options->block_kib * 1024, "at_once", (json_int_t)options->at_once,
+                  "requests", (json_int_t)requests, "ping_pong", "bytes", (int)BENCH_PING_BYTES,
+                  "p50", ping_us[0], "p99", ping_us[1], "modes", modes);
     int code = EXIT_RIGHT;
 
     if (object == NULL || json_dump_file(object, path, JSON_INDENT(2)) != 0) {
@@ -435,19 +448,22 @@ static int control_write(const char *path, const double *ping_us, uint64_t reque
 static json_t *control_print(const char *progress, const struct control_result *result,
                              double ping_us)
 {
-    printf("%-9s %9.2f %9.2f %9.2f %11.0f %9.2f %10.1f\n", progress, result->p50_us, result->p99_us,
-           result->max_us, result->requests_per_s, result->messages, result->p50_us / ping_us);
-    return json_pack("{s:s, s:{s:f, s:f, s:f}, s:f, s:f, s:f}", "progress", progress, "latency",
-                     "p50", result->p50_us, "p99", result->p99_us, "max", result->max_us,
-                     "requests_per_s", result->requests_per_s, "messages_per_request",
-                     result->messages, "p50_to_ping_pong", result->p50_us / ping_us);
+    printf("%-9s %9.2f %9.2f %9.2f %9.2f %11.0f %9.2f %10.1f\n", progress, result->p50_us,
+           result->p99_us, result->max_us, result->first_us, result->requests_per_s,
+           result->messages, result->p50_us / ping_us);
+    return json_pack("{s:s, s:{s:f, s:f, s:f, s:f}, s:f, s:f, s:f}", "progress", progress,
+                     "latency", "p50", result->p50_us, "p99", result->p99_us, "max", result->max_us,
+                     "first", result->first_us, "requests_per_s", result->requests_per_s,
+                     "messages_per_request", result->messages, "p50_to_ping_pong",
+                     result->p50_us / ping_us);
 }
 
 static int control_all(const struct bench_control_options *options, int rank)
 {
     static const char *const modes[] = {"caller", "thread"};
-    uint32_t batches = (uint32_t)(options->requests / CONTROL_BATCH);
-    uint32_t requests = batches * CONTROL_BATCH;
+    uint32_t batch = (uint32_t)options->at_once;
+    uint32_t batches = (uint32_t)((options->requests + batch - 1) / batch);
+    uint32_t requests = batches * batch;
     double *seconds = calloc(requests, sizeof(*seconds));
     json_t *rows = json_array();
     uint64_t next_rid = 1;
@@ -462,14 +478,18 @@ static int control_all(const struct bench_control_options *options, int rank)
     if (rank == 0) {
         printf("%u B there and back by an active message: p50 %.2f us, p99 %.2f us\n",
                BENCH_PING_BYTES, ping_us[0], ping_us[1]);
-        printf("one block of %u B, from call to READY, us; and %u requests at once\n",
-               CONTROL_BLOCK_BYTES, CONTROL_BATCH);
-        printf("%-9s %9s %9s %9s %11s %9s %10s\n", "progress", "p50", "p99", "max", "requests/s",
-               "messages", "p50/ping");
+        printf("one block of %u KiB, from call to READY, us; and %u requests at once\n",
+               (unsigned)options->block_kib, batch);
+        printf("%-9s %9s %9s %9s %9s %11s %9s %10s\n", "progress", "p50", "p99", "max", "first",
+               "requests/s", "messages", "p50/ping");
     }
     for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++) {
-        struct control control = {
-            .rank = rank, .progress = modes[m], .batches = batches, .next_rid = next_rid};
+        struct control control = {.rank = rank,
+                                  .progress = modes[m],
+                                  .batches = batches,
+                                  .batch = batch,
+                                  .block_bytes = (uint32_t)options->block_kib * 1024,
+                                  .next_rid = next_rid};
         struct control_result result;
 
         if (strcmp(options->progress, "both") != 0 && strcmp(options->progress, modes[m]) != 0) {
@@ -483,9 +503,8 @@ static int control_all(const struct bench_control_options *options, int rank)
             json_array_append_new(rows, control_print(modes[m], &result, ping_us[0]));
         }
     }
-    code = rank == 0 && options->json != NULL
-               ? control_write(options->json, ping_us, requests, rows)
-               : EXIT_RIGHT;
+    code = rank == 0 && options->json != NULL ? control_write(options, ping_us, requests, rows)
+                                              : EXIT_RIGHT;
 
 free_rows:
     json_decref(rows);
