@@ -241,7 +241,8 @@ struct run {
     struct run_verdicts verdicts;
     uint32_t fault_lines;
 
-    uint8_t *outcomes; /* [jobs] */
+    uint8_t *outcomes;       /* [jobs] */
+    struct kvf_event *early; /* [jobs] outcome that the group gave before this rank opened it */
     struct run_sample *samples;
     uint32_t sample_count;
     struct run_sums sums;

@@ -54,6 +54,12 @@ static struct run_live *run_find(const struct run *run, kvf_req_id rid)
     return live;
 }
 
+/* The group's outcome of a job that this rank had not opened yet, or NULL. */
+static const struct kvf_event *run_early(const struct run *run, uint32_t job)
+{
+    return run->early[job].status != KVF_OK ? &run->early[job] : NULL;
+}
+
 static void run_step_to(struct run_live *live, enum run_step step)
 {
     live->step = step;
@@ -204,6 +210,8 @@ static void run_send_whole(struct run *run, struct run_live *live)
     }
 }
 
+static void run_event(struct run *run, const struct kvf_event *event);
+
 /* Never opened here: its last step. */
 static void run_not_opened(struct run *run, struct run_live *live)
 {
@@ -226,6 +234,9 @@ static void run_opened(struct run *run, struct run_live *live, uint64_t now_ns)
     if (run->side == KVF_CONTEXT && live->piece_count == 0) {
         run_send_whole(run, live);
     }
+    if (run_early(run, live->job) != NULL) {
+        run_event(run, run_early(run, live->job));
+    }
 }
 
 /* Opens a request; BUSY leaves it for the next iteration. */
@@ -247,8 +258,10 @@ static bool run_open(struct run *run, struct run_live *live)
         return false;
     }
     if (status != KVF_OK) {
-        say("rank %d: request %llu cannot be opened: %s", run->world_rank,
-            (unsigned long long)run->schedule.jobs[live->job].rid, kvf_status_text(status));
+        if (run_early(run, live->job) == NULL) {
+            say("rank %d: request %llu cannot be opened: %s", run->world_rank,
+                (unsigned long long)run->schedule.jobs[live->job].rid, kvf_status_text(status));
+        }
         run->outcomes[live->job] |= RUN_FAILED;
         run_order_tell(run, live->job);
         run_not_opened(run, live);
@@ -357,14 +370,34 @@ static void run_ended_badly(struct run *run, struct run_live *live, const struct
     }
 }
 
+/*
+ * A group ends a request as soon as one of its ranks does, be it before this rank has opened it: it
+ * is opened all the same, when its turn comes, and its outcome looked at then.
+ */
+static void run_keep_early(struct run *run, const struct kvf_event *event)
+{
+    for (uint32_t i = 0; i < run->order_count; i++) {
+        uint32_t job = run->order[i];
+
+        if (run->schedule.jobs[job].rid != event->rid) {
+            continue;
+        }
+        if (event->kind == KVF_EVENT_FAILED || event->kind == KVF_EVENT_CANCELLED) {
+            run->early[job] = *event;
+        }
+        return;
+    }
+    say("rank %d: an event for request %llu, which is not this group's", run->world_rank,
+        (unsigned long long)event->rid);
+}
+
 static void run_event(struct run *run, const struct kvf_event *event)
 {
     struct run_live *live = run_find(run, event->rid);
     uint64_t now_ns = run_now();
 
-    if (live == NULL) {
-        say("rank %d: an event for request %llu, which is not open", run->world_rank,
-            (unsigned long long)event->rid);
+    if (live == NULL || live->step < RUN_PIECES) {
+        run_keep_early(run, event);
         return;
     }
     switch (event->kind) {

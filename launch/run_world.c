@@ -364,7 +364,8 @@ static int run_make_schedule(struct run *run)
     params.reuse = why == NULL;
     run->no_reuse_why = why;
     run->outcomes = calloc((size_t)run->trace.request_count + 1, sizeof(*run->outcomes));
-    if (run->outcomes == NULL || !schedule_make(&params, &run->schedule)) {
+    run->early = calloc((size_t)run->trace.request_count + 1, sizeof(*run->early));
+    if (run->outcomes == NULL || run->early == NULL || !schedule_make(&params, &run->schedule)) {
         say("rank %d: no memory for the schedule", run->world_rank);
         return EXIT_USAGE;
     }
@@ -631,6 +632,7 @@ void run_world_close(struct run *run)
     free(run->samples);
     free(run->entries);
     free(run->outcomes);
+    free(run->early);
     free(run->seen);
     run_order_close(run);
     json_decref(run->dump_own);

@@ -267,6 +267,18 @@ void admission_end(struct admission *admission, uint64_t rid, uint64_t now_ns)
     pthread_mutex_unlock(&admission->lock);
 }
 
+bool admission_absent(struct admission *admission, uint64_t rid, uint64_t now_ns)
+{
+    bool live;
+
+    pthread_mutex_lock(&admission->lock);
+    live = rid_map_find(admission->live, rid) != NULL;
+    if (!live && rid_map_find(admission->ended_map, rid) == NULL)
+        admission_remember(admission, rid, now_ns);
+    pthread_mutex_unlock(&admission->lock);
+    return !live;
+}
+
 void admission_retain(struct admission *admission, uint64_t rid)
 {
     struct admission_request *request;

@@ -129,6 +129,12 @@ void admission_undo(struct admission *admission, struct admission_request *reque
 void admission_retain(struct admission *admission, uint64_t rid);
 uint64_t admission_retained(struct admission *admission);
 
+/*
+ * It is not live here and never will be: remembered as ended, so that opening it gives E_EXISTS.
+ * False: it is live. Any thread.
+ */
+bool admission_absent(struct admission *admission, uint64_t rid, uint64_t now_ns);
+
 enum admission_known {
     ADMISSION_UNKNOWN,
     ADMISSION_LIVE,

@@ -332,20 +332,6 @@ enum kvf_status context_open(const struct context_outside *outside,
 
 /* ---- close ---------------------------------------------------------------------------------- */
 
-/* Runs sweeps, and the library in caller mode, until nothing is live or the deadline. */
-static bool context_drain(struct kvf *kvf, uint64_t deadline_ns)
-{
-    while (admission_live(&kvf->admission) > 0) {
-        sweeper_discard(kvf);
-        if (admission_live(&kvf->admission) == 0)
-            break;
-        if (clock_now_ns() >= deadline_ns)
-            return false;
-        sweeper_rest(kvf, deadline_ns);
-    }
-    return true;
-}
-
 static bool context_idle(void *self)
 {
     struct kvf *kvf = self;
@@ -357,16 +343,17 @@ static bool context_idle(void *self)
 static bool context_end_work(struct kvf *kvf, uint32_t deadline_ms)
 {
     uint64_t step_ns = kvf->settings.finalize_step_ms * CLOCK_NS_PER_MS;
-    bool drained = context_drain(kvf, clock_now_ns() + deadline_ms * CLOCK_NS_PER_MS);
     uint64_t bound_ns;
-    bool together;
+    bool together, left;
+    bool drained = sweeper_drain(kvf, clock_now_ns() + deadline_ms * CLOCK_NS_PER_MS, &left);
 
     if (!drained) {
         log_info(&kvf->logger, "closing with %u live requests: they are cancelled",
                  admission_live(&kvf->admission));
         reactor_cancel_all(kvf->reactor);
-        drained = context_drain(kvf, clock_now_ns() + step_ns);
     }
+    if (!drained || !left) /* others of the group may cancel theirs only now */
+        drained = sweeper_drain(kvf, clock_now_ns() + step_ns, &left);
     if (!drained)
         log_warn(&kvf->logger, "W22", "closing with %u requests that did not end",
                  admission_live(&kvf->admission));

@@ -100,6 +100,7 @@ struct kvf {
     uint32_t layer_count;      /* publish: global layers of the model */
     struct peers peers;        /* publish */
     atomic_bool damaged;       /* a peer was lost, or something is left over */
+    atomic_bool group_lost;    /* a rank of this one's group is lost: nothing is opened any more */
 
     struct admission admission;
     struct metrics metrics;

@@ -23,6 +23,8 @@ static enum kvf_status request_state(struct kvf *kvf, enum kvf_side side)
     case CONTEXT_READY:
         break;
     }
+    if (atomic_load(&kvf->group_lost))
+        return KVF_E_GROUP_LOST;
     return kvf->place.side == side ? KVF_OK : KVF_E_STATE;
 }
 

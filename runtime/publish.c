@@ -134,8 +134,10 @@ static enum kvf_status publish_bring_up(struct kvf *kvf, const struct world_gath
     const char *missing = "";
     enum kvf_status status = publish_connect(kvf, hellos, text);
 
-    if (status == KVF_OK)
-        status = sweeper_open(kvf, &kvf->sweeper);
+    status = context_agree(kvf, status, "cannot connect to a peer", text->s);
+    if (status != KVF_OK)
+        return status;
+    status = sweeper_open(kvf, &kvf->sweeper);
     if (status == KVF_OK)
         status = reactor_open(kvf, &kvf->reactor, text);
     status = context_agree(kvf, status, "no room for peers, requests and messages", text->s);

@@ -201,6 +201,13 @@ void reactor_cancel_all(struct reactor *reactor)
     reactor_put_surely(reactor, &command);
 }
 
+void reactor_group_lost(struct reactor *reactor)
+{
+    const struct command command = {.kind = COMMAND_GROUP_LOST};
+
+    reactor_put_surely(reactor, &command);
+}
+
 void reactor_decide(struct reactor *reactor, uint64_t rid, enum session_decision decision,
                     const struct kvf_event *facts)
 {
@@ -245,6 +252,7 @@ static void command_open(struct reactor *reactor, struct admission_request *requ
         send_glue_request(reactor, request);
     else
         recv_glue_request(reactor, request);
+    sweeper_opened(reactor->kvf->sweeper, rid);
     admission_copied(&reactor->kvf->admission, request, rid, slots);
 }
 
@@ -324,6 +332,9 @@ static void command_apply(struct reactor *reactor, const struct command *command
         break;
     case COMMAND_CANCEL_ALL:
         command_cancel(reactor, 0, KVF_E_SHUTDOWN, true);
+        break;
+    case COMMAND_GROUP_LOST:
+        command_cancel(reactor, 0, KVF_E_GROUP_LOST, true);
         break;
     case COMMAND_GOODBYE:
         peers_goodbye(reactor, command->u.no_access);

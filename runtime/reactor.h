@@ -57,6 +57,9 @@ void reactor_give_up(struct reactor *reactor, uint64_t rid);
 void reactor_decide(struct reactor *reactor, uint64_t rid, enum session_decision decision,
                     const struct kvf_event *facts);
 
+/* The group is lost: every live request fails with E_GROUP_LOST. The sweeping thread. */
+void reactor_group_lost(struct reactor *reactor);
+
 /* What each live request waits for. Any thread, while others block. */
 void reactor_dump(struct reactor *reactor, FILE *file);
 

@@ -48,6 +48,8 @@ struct world_gathered {
 /* Zeroed is fine. */
 void world_gathered_free(struct world_gathered *gathered);
 
+struct collective;
+
 struct world {
     size_t size;
     void *self;
@@ -79,6 +81,14 @@ struct world {
      */
     enum kvf_status (*gather)(void *self, enum world_part part, const void *bytes, size_t len_bytes,
                               struct world_gathered *out);
+
+    /*
+     * Collectives among the ranks of the part that never wait, on a communicator of their own
+     * (consensus/collective.h). `out` is closed before the world is. Errors: E_WORLD, E_MPI,
+     * E_NOMEM.
+     */
+    enum kvf_status (*open_collective)(void *self, enum world_part part, uint32_t slots,
+                                       size_t len_max_bytes, struct collective **out);
 
     /* All ranks, until `deadline_ns` (monotonic clock). Errors: E_WORLD, E_MPI. */
     enum kvf_status (*barrier)(void *self, uint64_t deadline_ns);

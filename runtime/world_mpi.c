@@ -16,6 +16,7 @@
 #include <kvferry/kvferry_mpi.h>
 
 #include "clock.h"
+#include "consensus/collective_mpi.h"
 #include "context.h"
 #include "log.h"
 #include "world.h"
@@ -30,6 +31,7 @@ struct world_mpi {
     struct world table;
     const struct kvf_heap *heap;
     MPI_Comm parts[WORLD_PART_COUNT];
+    MPI_Comm agreement; /* of the sweep alone: the group's ranks */
     MPI_Win node_window;
     uint32_t timeout_ms;
     bool (*idle)(void *idle_self);
@@ -326,6 +328,42 @@ static enum kvf_status world_open_node(struct world_mpi *world)
     return KVF_OK;
 }
 
+/* More ranks of this world on this node than cores that this one may use. */
+static bool world_crowded(const struct world_mpi *world)
+{
+    cpu_set_t cores;
+
+    return sched_getaffinity(0, sizeof(cores), &cores) == 0 &&
+           world->table.node_rank_count > (uint32_t)CPU_COUNT(&cores);
+}
+
+/* A duplicate, so that no other collective of this program can ever match one of the sweep's. */
+static enum kvf_status world_mpi_open_collective(void *self, enum world_part part, uint32_t slots,
+                                                 size_t len_max_bytes, struct collective **out)
+{
+    struct world_mpi *world = self;
+    struct collective_mpi_params params = {
+        .heap = world->heap,
+        .slots = slots,
+        .len_max_bytes = len_max_bytes,
+        .crowded = world_crowded(world),
+    };
+    MPI_Request request;
+    enum kvf_status status;
+
+    if (world->damaged || world->parts[part] == MPI_COMM_NULL || world->agreement != MPI_COMM_NULL)
+        return KVF_E_WORLD;
+    if (MPI_Comm_idup(world->parts[part], &world->agreement, &request) != MPI_SUCCESS)
+        return KVF_E_MPI;
+    world->rolling = true;
+    status = world_wait(world, &request, world_deadline(world));
+    world->rolling = false;
+    if (status == KVF_OK)
+        status = world_mpi_status(MPI_Comm_set_errhandler(world->agreement, MPI_ERRORS_RETURN));
+    params.comm = world->agreement;
+    return status == KVF_OK ? collective_mpi_open(&params, out) : status;
+}
+
 /* ---- open and close ------------------------------------------------------------------------- */
 
 static void world_mpi_close(void *self, bool clean)
@@ -336,6 +374,8 @@ static void world_mpi_close(void *self, bool clean)
         return; /* MPI may still write into what we hold, and freeing may wait for a dead rank */
     if (world->node_window != MPI_WIN_NULL)
         MPI_Win_free(&world->node_window);
+    if (world->agreement != MPI_COMM_NULL)
+        MPI_Comm_free(&world->agreement);
     for (unsigned part = WORLD_PART_COUNT; part-- > 0;)
         if (world->parts[part] != MPI_COMM_NULL)
             MPI_Comm_free(&world->parts[part]);
@@ -395,6 +435,7 @@ static enum kvf_status world_mpi_open(MPI_Comm comm, struct world **world_out)
     world->heap = heap;
     world->timeout_ms = WORLD_TIMEOUT_MS;
     world->node_window = MPI_WIN_NULL;
+    world->agreement = MPI_COMM_NULL;
     for (unsigned part = 0; part < WORLD_PART_COUNT; part++)
         world->parts[part] = MPI_COMM_NULL;
     world->table = (struct world){
@@ -404,6 +445,7 @@ static enum kvf_status world_mpi_open(MPI_Comm comm, struct world **world_out)
         .set_idle = world_mpi_set_idle,
         .split = world_mpi_split,
         .gather = world_mpi_gather,
+        .open_collective = world_mpi_open_collective,
         .barrier = world_mpi_barrier,
         .close = world_mpi_close,
     };

@@ -21,7 +21,7 @@
 
 #include "channel.h"
 #include "check.h"
-#include "consensus/retire.h"
+#include "consensus/sweep.h"
 #include "recv_session.h"
 #include "send_session.h"
 #include "testing.h"
@@ -40,6 +40,10 @@
 #define SIM_T_NS UINT64_C(60000000000)
 #define SIM_TTL_NS UINT64_C(130000000000)
 #define SIM_NONE UINT32_MAX
+#define SIM_LAG_MAX 2u
+#define SIM_SWEEPS (2 * SIM_LAG_MAX + 1) /* of one rank that others may still look at */
+#define SIM_SWEEP_BYTES 1024u            /* 63 votes */
+#define SIM_SAID_MAX 64u
 
 /* ---- what is run ---------------------------------------------------------------------------- */
 
@@ -47,7 +51,7 @@ struct sim_topology {
     uint32_t contexts, generations;
     uint32_t context_groups;    /* > 1: attention DP, receivers ask all groups */
     uint32_t generation_groups; /* > 1: a request is received by one of them */
-    bool context_alone;         /* each rank is an instance: retire.c decides */
+    bool context_alone;         /* each rank is an instance: a group of one */
     bool generation_alone;
 };
 
@@ -57,6 +61,7 @@ struct sim_knobs {
     uint32_t ops; /* drawn before the drain */
     uint32_t out_max;
     uint32_t pages; /* of a generation rank */
+    uint32_t lag;   /* of sweeps */
     unsigned cancel, fail, time, stop, lose, kill, again, trouble, absent, shut;
     unsigned bounce_percent, withheld_percent, unfit_percent;
     bool wire;    /* messages are bytes, reordered below the channel */
@@ -81,7 +86,7 @@ enum sim_op_kind {
     OP_READY,    /* a: rank, b: request: a window that was not ready */
     OP_CANCEL,   /* a: rank, b: request */
     OP_AGAIN,    /* a: rank, b: request: opened a second time */
-    OP_COLLECT,  /* a: 0 context, 1 generation: one sweep */
+    OP_COLLECT,  /* a: rank: its engine sweeps; c: it also looks whether members are dead */
     OP_DECIDE,   /* a: rank: its next decision */
     OP_TICK,     /* a: rank */
     OP_TIME,     /* c: ms */
@@ -153,8 +158,10 @@ struct sim_write {
 /* One request on one rank. */
 struct sim_seat {
     bool opened, last_window, decided, released, absent, shut, window_waits;
-    bool refused;  /* for good */
-    bool withheld; /* the engine does not mean to open it */
+    bool told, told_release; /* the engine, by the group: the outcome, the release */
+    bool learnt;             /* the machine, or soon: the outcome */
+    bool refused;            /* for good */
+    bool withheld;           /* the engine does not mean to open it */
     bool bounce_only, bad_seen, done_seen, fenced;
     uint32_t windows, page, tag;
     uint64_t fenced_ns;     /* context: when a cancel came before it was opened */
@@ -181,21 +188,37 @@ struct sim_decision {
     enum kvf_status code;
 };
 
-/* What a group of several ranks has decided. */
-struct sim_entry {
-    bool decided, released;
-    enum session_decision decision;
-    enum kvf_status code;
+/* What the ranks of a group were told, in the order of the first that was. */
+struct sim_said {
+    uint64_t rid;
+    uint32_t kind; /* enum kvf_event_kind */
+    enum kvf_status status;
+    uint32_t iteration;
+};
+
+/* One group: what its members have given to each sweep. */
+struct sim_board {
+    uint32_t count;
+    uint32_t members[SIM_RANKS_MAX]; /* ranks */
+    bool escaped;           /* a rank has closed a request alone: releases differ from then on */
+    uint32_t said_count[2]; /* outcomes; releases */
+    struct sim_said said[2][SIM_SAID_MAX];
 };
 
 struct sim_rank {
     bool alive, generation, stopped, alone, idle; /* idle: in no group any more */
-    bool shut, bye;
+    bool shut, bye, ended; /* ended: its group is lost, and its machine has heard of it */
     uint32_t tag_last;
     uint64_t epoch, stopped_ns, slept_ns;
     struct send_side *send;
     struct recv_side *recv;
-    struct retire *retire;
+    struct sweep *sweep; /* NULL: in no group any more */
+    uint32_t board, member;
+    uint32_t iteration, started, seen; /* its calls and sweeps so far */
+    uint32_t said[2];                  /* events it was told: outcomes; releases */
+    uint32_t dead_due;                 /* members, as bits, that are dead and not known to be */
+    bool word_due;                     /* a member has told it that the group is lost */
+    struct sweep_loss word;
     struct channel_store *store;
     struct channel channels[SIM_RANKS_MAX];
     uint64_t hello_epoch[SIM_RANKS_MAX]; /* life of the other that was greeted */
@@ -214,6 +237,7 @@ struct sim_rank {
 struct sim_tally {
     uint64_t schedules, ops, steps, messages, writes;
     uint64_t ready, failed, cancelled, released, silent, stranded, killed, busy;
+    uint64_t sweeps, lost, escaped;
 };
 
 struct sim_world {
@@ -227,12 +251,12 @@ struct sim_world {
     uint32_t ranks_count;
     uint32_t slice_given; /* by the last step of a send side */
     uint64_t now_ns;
-    bool lost[2];   /* a group has lost a member */
     bool silence;   /* time went by long enough for pages to be given back without proof */
+    bool swept;     /* by the last sweep of some rank */
     bool disturbed; /* links were lost: an answer may be missing */
     uint8_t order[SIM_REQUESTS_MAX];
     struct sim_rank ranks[SIM_RANKS_MAX];
-    struct sim_entry entries[2][SIM_REQUESTS_MAX];
+    struct sim_board boards[SIM_RANKS_MAX];
     struct sim_queue queues[SIM_RANKS_MAX][SIM_RANKS_MAX];
     uint64_t busy_pairs; /* bits from * SIM_RANKS_MAX + to */
     struct sim_write writes[SIM_WRITES_MAX];
@@ -248,6 +272,8 @@ struct sim_world {
 
 /* ---- sim_world.c ---------------------------------------------------------------------------- */
 
+/* Emptied before each schedule. */
+extern const struct kvf_heap sim_heap;
 void sim_world_open(struct sim_world *world);
 void sim_world_restart(struct sim_world *world, uint32_t rank);
 /* One event, and all that follows. What only the engine may be told is given back. */
@@ -324,13 +350,22 @@ void memory_check_counts(struct sim_world *world, uint32_t rank);
 
 /* ---- sim_group.c ---------------------------------------------------------------------------- */
 
+/* Groups of all ranks, and the sweep machine of each; a rank that came later has one alone. */
+void group_open_all(struct sim_world *world);
+void group_open(struct sim_world *world, uint32_t rank);
 void group_vote(struct sim_world *world, uint32_t rank, uint64_t rid, unsigned vote,
                 unsigned before);
-/* One sweep; true when something new was decided. */
-bool group_collect(struct sim_world *world, bool generation);
+/* The machine has the request. */
+void group_opened(struct sim_world *world, uint32_t rank, uint64_t rid);
+/* The engine will never open it. */
+void group_absent(struct sim_world *world, uint32_t rank, uint64_t rid);
+/* The rank's engine sweeps; world->swept: something came of it or is under way. False: no group. */
+bool group_sweep(struct sim_world *world, uint32_t rank, bool look);
 /* The rank learns its next decision; false: there is none. */
 bool group_decide(struct sim_world *world, uint32_t rank);
 void group_lost(struct sim_world *world, uint32_t rank);
+/* No other rank needs this one's sweeps any more. */
+bool group_left(const struct sim_world *world, uint32_t rank);
 
 /* ---- sim_ops.c ------------------------------------------------------------------------------ */
 

@@ -94,12 +94,12 @@ static bool drain_ranks(struct sim_world *world)
         any = drain_engine(world, rank) || any;
         while (world->ranks[rank].decision_count > 0 && apply(world, OP_DECIDE, rank, 0, 0))
             any = true;
+        any = (apply(world, OP_COLLECT, rank, 0, 1) && world->swept) || any;
         any = drain_links(world, rank) || any;
         if (world->ranks[rank].shut)
             any = apply(world, OP_BYE, rank, 0, 0) || any;
     }
-    any = apply(world, OP_COLLECT, 0, 0, 0) || any;
-    return apply(world, OP_COLLECT, 1, 0, 0) || any;
+    return any;
 }
 
 static bool all_ended(const struct sim_world *world)

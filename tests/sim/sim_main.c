@@ -308,12 +308,14 @@ int main(int argc, char **argv)
            (unsigned long long)tally.schedules, options.topology_text, options.profile, start,
            (double)tally.schedules / start);
     printf("%llu ops, %llu steps, %llu messages, %llu writes: requests ready %llu, failed %llu, "
-           "cancelled %llu, released %llu; kills %llu, silent %llu, busy %llu\n",
+           "cancelled %llu, released %llu; kills %llu, silent %llu, busy %llu; sweeps %llu, groups "
+           "lost %llu, closed alone %llu\n",
            (unsigned long long)tally.ops, (unsigned long long)tally.steps,
            (unsigned long long)tally.messages, (unsigned long long)tally.writes,
            (unsigned long long)tally.ready, (unsigned long long)tally.failed,
            (unsigned long long)tally.cancelled, (unsigned long long)tally.released,
            (unsigned long long)tally.killed, (unsigned long long)tally.silent,
-           (unsigned long long)tally.busy);
+           (unsigned long long)tally.busy, (unsigned long long)tally.sweeps,
+           (unsigned long long)tally.lost, (unsigned long long)tally.escaped);
     return 0;
 }

@@ -131,12 +131,14 @@ static bool apply_open(struct sim_world *world, uint32_t rank)
     seat->bounce_only = generation && sim_fact(world, world->knobs.bounce_percent, 22, rank, rid);
     status = generation ? open_recv(world, rank, rid, seat->page)
                         : open_send(world, rank, rid, seat->page);
-    if (status == KVF_OK)
+    if (status == KVF_OK) {
+        group_opened(world, rank, rid);
         return true;
+    }
     page->rid = 0;
     seat->opened = false;
     if (status != KVF_BUSY)
-        seat->absent = seat->decided = seat->released = true;
+        group_absent(world, rank, rid);
     return status != KVF_BUSY || !world->draining;
 }
 
@@ -206,7 +208,7 @@ static bool apply_again(struct sim_world *world, uint32_t rank, uint32_t rid)
     struct sim_seat *seat = sim_seat(world, rank, rid);
     enum kvf_status status;
 
-    if (!live(world, rank, rid) || world->ranks[rank].shut)
+    if (!live(world, rank, rid) || world->ranks[rank].shut || world->ranks[rank].ended)
         return false;
     status = world->ranks[rank].generation ? open_recv(world, rank, rid, seat->page)
                                            : open_send(world, rank, rid, seat->page);
@@ -242,6 +244,8 @@ static bool apply_bye(struct sim_world *world, uint32_t rank)
     for (uint32_t i = 0; i < world->knobs.requests; i++)
         if (self->seats[i].opened && !self->seats[i].released)
             return false;
+    if (!group_left(world, rank))
+        return false;
     self->bye = true;
     for (uint32_t other = 0; other < world->ranks_count; other++) {
         if (net_up(world, rank, other))
@@ -466,9 +470,9 @@ static bool apply_absent(struct sim_world *world, uint32_t rank, uint32_t rid)
 {
     struct sim_seat *seat = sim_seat(world, rank, rid);
 
-    if (seat->opened || seat->absent)
+    if (seat->opened || seat->absent || !sim_runs(world, rank))
         return false;
-    seat->absent = seat->decided = seat->released = true;
+    group_absent(world, rank, rid);
     return true;
 }
 
@@ -505,7 +509,7 @@ static bool apply(struct sim_world *world, const struct sim_op *op)
     case OP_AGAIN:
         return apply_again(world, op->a, op->b);
     case OP_COLLECT:
-        return group_collect(world, op->a != 0);
+        return sim_runs(world, op->a) && group_sweep(world, op->a, op->c != 0);
     case OP_DECIDE:
         return sim_runs(world, op->a) && group_decide(world, op->a);
     case OP_TICK:

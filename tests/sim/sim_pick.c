@@ -108,6 +108,7 @@ bool pick_knobs(struct sim_world *world, const char *profile, uint64_t seed, boo
     knobs->out_max = below(world, 2) == 0 ? 1 : 16;
     if (found->drawn == 0)
         knobs->trouble = 0;
+    knobs->lag = below(world, SIM_LAG_MAX + 1);
     knobs->pages = 1 + below(world, 2);
     knobs->checked = check || (seed & 31u) == 0;
     for (uint32_t i = 0; i < SIM_REQUESTS_MAX; i++)
@@ -226,9 +227,7 @@ static bool pick_group(struct sim_world *world)
         if (world->ranks[at].decision_count > 0 && apply(world, make(OP_DECIDE, at, 0, 0)))
             return true;
     }
-    if (world->ranks[rank].alone)
-        return false;
-    return apply(world, make(OP_COLLECT, world->ranks[rank].generation, 0, 0));
+    return apply(world, make(OP_COLLECT, rank, 0, below(world, 4) == 0));
 }
 
 /* Time moves on; timers go off at some ranks sooner than at others. */

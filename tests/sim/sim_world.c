@@ -34,7 +34,7 @@ static void arena_release(void *self, void *memory)
     (void)memory;
 }
 
-static const struct kvf_heap arena_heap = {.alloc = arena_alloc, .release = arena_release};
+const struct kvf_heap sim_heap = {.alloc = arena_alloc, .release = arena_release};
 
 /* ---- facts ---------------------------------------------------------------------------------- */
 
@@ -165,7 +165,7 @@ static void open_send(struct sim_world *world, uint32_t rank, const struct sessi
 
         by_index[i] = (struct send_group){generations + (size_t)i * count, count};
     }
-    if (send_session_open(&arena_heap, &params, &world->ranks[rank].send) != KVF_OK)
+    if (send_session_open(&sim_heap, &params, &world->ranks[rank].send) != KVF_OK)
         sim_fail(world, "a send side does not open");
 }
 
@@ -185,7 +185,7 @@ static void open_recv(struct sim_world *world, uint32_t rank, const struct sessi
                                  .lists_max = 1,
                                  .aux_bytes = SIM_AUX_BYTES};
 
-    if (recv_session_open(&arena_heap, &params, &world->ranks[rank].recv) != KVF_OK)
+    if (recv_session_open(&sim_heap, &params, &world->ranks[rank].recv) != KVF_OK)
         sim_fail(world, "a receive side does not open");
 }
 
@@ -193,18 +193,14 @@ static void open_rank(struct sim_world *world, uint32_t rank)
 {
     struct sim_rank *self = &world->ranks[rank];
     struct session_self name = {(uint16_t)(self->generation ? 1 : 0), (uint16_t)rank, self->epoch};
-    struct retire_params retire = {self->generation ? KVF_GENERATION : KVF_CONTEXT,
-                                   SIM_REQUESTS_MAX};
 
     self->alive = true;
     if (self->generation)
         open_recv(world, rank, &name);
     else
         open_send(world, rank, &name);
-    if (self->alone && retire_open(&arena_heap, &retire, &self->retire) != KVF_OK)
-        sim_fail(world, "a group of one does not open");
     self->store = NULL;
-    if (world->knobs.wire && channel_store_open(&arena_heap, 16u << 10, &self->store) != KVF_OK)
+    if (world->knobs.wire && channel_store_open(&sim_heap, 16u << 10, &self->store) != KVF_OK)
         sim_fail(world, "a store of early messages does not open");
     for (uint32_t other = 0; other < world->ranks_count; other++)
         channel_init(&self->channels[other], self->store);
@@ -236,6 +232,7 @@ void sim_world_open(struct sim_world *world)
         self->epoch = 1000 + 10 * rank;
         open_rank(world, rank);
     }
+    group_open_all(world);
     for (uint32_t rank = 0; rank < world->ranks_count; rank++)
         for (uint32_t other = 0; other < world->ranks_count; other++) {
             if (world->ranks[rank].generation == world->ranks[other].generation)
@@ -253,7 +250,7 @@ void sim_world_restart(struct sim_world *world, uint32_t rank)
 
     memory_ghosts_land(world, rank);
     self->epoch++;
-    self->stopped = self->shut = self->bye = false;
+    self->stopped = self->shut = self->bye = self->ended = false;
     self->idle = !self->alone;
     self->slept_ns = 0;
     self->lose_due = 0;
@@ -269,6 +266,9 @@ void sim_world_restart(struct sim_world *world, uint32_t rank)
         self->seats[i] = (struct sim_seat){.absent = opened, .decided = opened, .released = opened};
     }
     open_rank(world, rank);
+    self->sweep = NULL;
+    if (self->alone)
+        group_open(world, rank);
     for (uint32_t other = 0; other < world->ranks_count; other++)
         if (world->ranks[other].generation != self->generation)
             net_hello(world, rank, other);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "collective_fake.h"
 #include "world.h"
 
 /* Whose turn it is. One lock; a rank waits for its number. */
@@ -20,6 +21,7 @@ struct sim_turns {
 
     /* The gather that is under way: a rank gives, all take, then the next one may begin. */
     struct sim_given {
+        uint32_t colour; /* who else takes part */
         const void *bytes;
         size_t len_bytes;
         bool given, taken;
@@ -66,6 +68,7 @@ struct sim_world {
     bool (*idle)(void *idle_self);
     void *idle_self;
     uint32_t timeout_ms;
+    struct world_colours colours;
 };
 
 static void sim_world_set_timeout(void *self, uint32_t timeout_ms)
@@ -83,8 +86,10 @@ static void sim_world_set_idle(void *self, bool (*idle)(void *idle_self), void *
 
 static enum kvf_status sim_world_split(void *self, const struct world_colours *colours)
 {
-    (void)self;
-    (void)colours;
+    struct sim_world *world = self;
+
+    world->colours = *colours;
+    world->rank->sim->colours[world->rank->index] = colours->of[WORLD_GROUP];
     return KVF_OK;
 }
 
@@ -96,16 +101,38 @@ static bool sim_all_are(const struct sim *sim, bool taken)
     return true;
 }
 
-/* Everybody takes part in every gather: parts are cut out by the caller of this. */
+/* What the ranks of one colour gave. */
+static void sim_take(const struct sim *sim, uint32_t colour, struct world_gathered *out)
+{
+    const struct sim_given *given = sim->turns->given;
+    size_t total = 0;
+
+    *out = (struct world_gathered){.heap = kvf_heap_system()};
+    out->offsets = kvf_alloc(out->heap, sim->count + 1, sizeof(*out->offsets));
+    for (uint32_t r = 0; r < sim->count; r++)
+        total += given[r].colour == colour ? given[r].len_bytes : 0;
+    out->bytes = kvf_alloc(out->heap, total + 1, 1);
+    for (uint32_t r = 0; r < sim->count; r++) {
+        size_t at = out->offsets[out->count];
+
+        if (given[r].colour != colour)
+            continue;
+        if (given[r].len_bytes > 0)
+            memcpy(out->bytes + at, given[r].bytes, given[r].len_bytes);
+        out->offsets[++out->count] = at + given[r].len_bytes;
+    }
+}
+
+/* Everybody takes part in every gather, and gets what those of its colour gave. */
 static enum kvf_status sim_gather_all(struct sim_world *world, const void *bytes, size_t len_bytes,
-                                      uint64_t deadline_ns, struct world_gathered *out)
+                                      uint64_t deadline_ns, uint32_t colour,
+                                      struct world_gathered *out)
 {
     struct sim *sim = world->rank->sim;
     struct sim_given *given = sim->turns->given;
     uint32_t me = world->rank->index;
-    size_t at = 0;
 
-    given[me] = (struct sim_given){bytes, len_bytes, true, false};
+    given[me] = (struct sim_given){colour, bytes, len_bytes, true, false};
     while (!sim_all_are(sim, false)) {
         if (clock_now_ns() > deadline_ns)
             return KVF_E_WORLD;
@@ -113,14 +140,7 @@ static enum kvf_status sim_gather_all(struct sim_world *world, const void *bytes
             world->idle(world->idle_self);
         turns_yield(sim, me);
     }
-    *out = (struct world_gathered){.count = sim->count, .heap = kvf_heap_system()};
-    out->offsets = kvf_alloc(out->heap, sim->count + 1, sizeof(*out->offsets));
-    for (uint32_t r = 0; r < sim->count; r++)
-        out->offsets[r + 1] = out->offsets[r] + given[r].len_bytes;
-    out->bytes = kvf_alloc(out->heap, out->offsets[sim->count] + 1, 1);
-    for (uint32_t r = 0; r < sim->count; at += given[r].len_bytes, r++)
-        if (given[r].len_bytes > 0)
-            memcpy(out->bytes + at, given[r].bytes, given[r].len_bytes);
+    sim_take(sim, colour, out);
     given[me].taken = true;
     for (;;) { /* the last one that takes opens the next gather */
         uint32_t taken = 0;
@@ -142,18 +162,39 @@ static enum kvf_status sim_world_gather(void *self, enum world_part part, const 
 {
     struct sim_world *world = self;
 
-    (void)part; /* the tests' instances agree on what they tell in parts */
     return sim_gather_all(world, bytes, len_bytes,
-                          clock_now_ns() + world->timeout_ms * CLOCK_NS_PER_MS, out);
+                          clock_now_ns() + world->timeout_ms * CLOCK_NS_PER_MS,
+                          part == WORLD_ALL ? 0 : world->colours.of[part], out);
 }
 
 static enum kvf_status sim_world_barrier(void *self, uint64_t deadline_ns)
 {
     struct world_gathered got = {0};
-    enum kvf_status status = sim_gather_all(self, NULL, 0, deadline_ns, &got);
+    enum kvf_status status = sim_gather_all(self, NULL, 0, deadline_ns, 0, &got);
 
     world_gathered_free(&got);
     return status;
+}
+
+/* A board for each dp group: the first of its ranks makes it. All have split before. */
+static enum kvf_status sim_world_open_collective(void *self, enum world_part part, uint32_t slots,
+                                                 size_t len_max_bytes, struct collective **out)
+{
+    struct sim_world *world = self;
+    struct sim *sim = world->rank->sim;
+    uint32_t me = world->rank->index, first = me, place = 0, count = 0;
+
+    for (uint32_t r = sim->count; r-- > 0;) {
+        if (sim->colours[r] != world->colours.of[part])
+            continue;
+        first = r;
+        count++;
+        place += r < me;
+    }
+    if (sim->boards[first] == NULL)
+        sim->boards[first] = fake_board_open(count, slots, len_max_bytes);
+    *out = fake_board_rank(sim->boards[first], place);
+    return KVF_OK;
 }
 
 static void sim_world_close(void *self, bool clean)
@@ -180,6 +221,7 @@ static struct world *sim_world_new(struct sim_rank *rank)
         .set_idle = sim_world_set_idle,
         .split = sim_world_split,
         .gather = sim_world_gather,
+        .open_collective = sim_world_open_collective,
         .barrier = sim_world_barrier,
         .close = sim_world_close,
     };
@@ -256,6 +298,9 @@ void sim_free(struct sim *sim)
         fault_close(sim->ranks[r].fault);
         sim_tables[r].inner = NULL;
     }
+    for (uint32_t r = 0; r < sim->count; r++)
+        if (sim->boards[r] != NULL)
+            fake_board_close(sim->boards[r]);
     fake_net_close(sim->net);
     kvf_topology_free(sim->topology);
     pthread_cond_destroy(&sim->turns->changed);

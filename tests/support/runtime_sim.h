@@ -43,6 +43,8 @@ struct sim {
     uint32_t count;
     struct sim_rank ranks[SIM_RANKS_MAX];
     struct sim_turns *turns;
+    uint32_t colours[SIM_RANKS_MAX];          /* the dp group of each rank */
+    struct fake_board *boards[SIM_RANKS_MAX]; /* of each group, at its first rank */
     kvf_log_fn log;
     void *log_self;
 };

@@ -260,10 +260,10 @@ uint32_t tiny_sweep(struct tiny_engine *engine, struct kvf_event *events_out, ui
 
         status = kvf_sweep(engine->kvf, engine->iteration, events_out + total, max - total, &count);
         total += (uint32_t)count;
-    } while ((status == KVF_MORE || status == KVF_AGAIN) && total < max);
+    } while (status == KVF_MORE && total < max);
     if (status == KVF_OK)
         engine->iteration++;
-    else if (status != KVF_MORE)
+    else if (status != KVF_MORE && status != KVF_AGAIN && status != KVF_E_GROUP_LOST)
         abort();
     return total;
 }

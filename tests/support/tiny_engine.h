@@ -71,7 +71,10 @@ enum kvf_status tiny_request_ready(struct tiny_engine *engine, uint64_t rid);
 /* Bytes of the request's pages that are not as they should be; aux is compared too. */
 uint64_t tiny_request_bad(struct tiny_engine *engine, const struct tiny_request *request);
 
-/* One iteration: at most `max` events; returns how many. Aborts on a wrong status. */
+/*
+ * One look at the iteration under way: at most `max` events; returns how many. The next iteration
+ * begins once this one is through. Aborts on a wrong status.
+ */
 uint32_t tiny_sweep(struct tiny_engine *engine, struct kvf_event *events_out, uint32_t max);
 
 #endif /* TINY_ENGINE_H */

@@ -134,6 +134,8 @@ static void grids_that_do_not_divide_fail_both_sides_at_once(void **state)
     for (uint32_t r = 0; r < sim->count; r++)
         sim->ranks[r].tiny.heads = 6;
     assert_true(sim_open(sim));
+    for (uint32_t r = 0; r < sim->count; r++) /* a group decides for all its ranks */
+        open_on(sim, r, &request);
     for (uint32_t r = 0; r < sim->count; r++) {
         const char *want =
             r < 3 ? "refused: E_TP_RATIO: TP inside a dp group: local 3, peer gen0/0 2;"
@@ -141,7 +143,6 @@ static void grids_that_do_not_divide_fail_both_sides_at_once(void **state)
         enum kvf_path path;
         char text[200];
 
-        open_on(sim, r, &request);
         assert_true(sim_until(sim, r, 1, KVF_EVENT_RELEASED, 200));
         assert_int_equal(sim_event(sim, r, 1, KVF_EVENT_FAILED)->status, KVF_E_TP_RATIO);
         assert_int_equal(kvf_path_to(sim->ranks[r].kvf, r < 3 ? 4 : 1, &path, text, sizeof(text)),

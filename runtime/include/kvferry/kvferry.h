@@ -283,13 +283,18 @@ struct kvf_event {
 };
 
 /*
- * Once an iteration, on every rank of the group in the same order: returns the events all ranks
- * agree on, at most `max`, in the same order everywhere. `iteration` counts up by one a call that
- * did not return AGAIN or MORE. Never blocks.
- * In this release each rank answers from its own evidence alone: the group is not asked, ranks may
- * return an event in different iterations, and after a cancel they may differ in the outcome.
- * Returns OK; AGAIN: call again with the same iteration; MORE: more events of this iteration are
- * waiting, call again with the same iteration. Errors: E_STATE, E_GROUP_LOST, E_INVAL. MPI thread.
+ * Once an iteration, on every rank of the group (the instance, or with attention DP the dp group):
+ * returns the events that all ranks agree on, at most `max`, the same ones in the same order in the
+ * same iteration everywhere. `iteration` counts up by one a call that did not return AGAIN or MORE;
+ * `max` is equal on all ranks. Never blocks: one small collective is under way between two calls.
+ * An event may name a request that this rank has not opened yet: the group has ended it. It is
+ * opened all the same, and then released; not opened at all it is called absent after
+ * kv_transfer_timeout_ms, and opening it gives E_EXISTS from then on.
+ * Returns OK; AGAIN: another rank has not called yet, call again with the same iteration and do not
+ * begin it; MORE: more events of this iteration are waiting, call again with the same iteration.
+ * Errors: E_STATE, E_INVAL; E_GROUP_LOST for ever, once a rank of the group is lost or ranks
+ * disagree: `count_out` is set all the same, to events of this rank's own proof, RELEASED_LOCAL
+ * among them. MPI thread.
  */
 KVF_API enum kvf_status kvf_sweep(struct kvf *kvf, uint64_t iteration, struct kvf_event *events_out,
                                   size_t max, size_t *count_out);
@@ -297,7 +302,9 @@ KVF_API enum kvf_status kvf_sweep(struct kvf *kvf, uint64_t iteration, struct kv
 /*
  * Synchronous receive: waits until `rid` has ended, running sweeps inside. On the deadline it
  * cancels and waits until nobody writes any more, bounded by kv_transfer_timeout_ms. `event_out` is
- * READY, FAILED or CANCELLED; events of other requests are kept for kvf_sweep(). MPI thread.
+ * READY, FAILED or CANCELLED; events of other requests are kept for kvf_sweep(). In a group of
+ * several ranks all call it for the same requests in the same order, and return after the same
+ * sweep. MPI thread.
  * Errors: E_NOTFOUND, E_STATE (opened without `synchronous`), E_TIMEOUT.
  */
 KVF_API enum kvf_status kvf_wait(struct kvf *kvf, kvf_req_id rid, uint32_t deadline_ms,
