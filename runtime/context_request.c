@@ -263,6 +263,8 @@ enum kvf_status kvf_path_to(struct kvf *kvf, uint32_t world_rank, enum kvf_path 
     if (context_state(kvf) != CONTEXT_READY && context_state(kvf) != CONTEXT_CLOSING)
         return KVF_E_STATE;
     peer = peer_of_rank(&kvf->peers, world_rank);
+    if (peer != NULL && peer->member)
+        return KVF_E_NOTFOUND; /* no request goes there */
     refused = request_refusal(kvf, peer, world_rank, &why);
     if (peer == NULL && refused == KVF_OK)
         return KVF_E_NOTFOUND;

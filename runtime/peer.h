@@ -37,6 +37,7 @@ struct peer {
     uint64_t epoch; /* of the life that published */
     uint32_t pid;   /* near peers, 0 = unknown */
     bool near;
+    bool member; /* of this rank's own group: control messages alone, no request goes there */
     uint32_t requests_max; /* what it said that it may have live at once */
     uint32_t blocks_max;
 
@@ -103,7 +104,8 @@ struct peer_demand {
 };
 
 struct peers {
-    uint32_t count;
+    uint32_t count;     /* of the other side */
+    uint32_t all_count; /* and, after them in the list, the other ranks of this one's group */
     struct peer *list;
     uint32_t rank_count;
     uint32_t *of_rank; /* [rank_count] index, or PEER_NONE */
@@ -113,7 +115,7 @@ struct peers {
     struct channel_store *early;
 };
 
-/* NULL when this rank never meets it. */
+/* NULL when this rank never meets it. Members of this rank's own group too. */
 struct peer *peer_of_rank(const struct peers *peers, uint32_t world_rank);
 
 /* The route to a dp group, or to all of them (KVF_UNKNOWN); NULL when there is none such. */

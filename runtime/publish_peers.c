@@ -56,14 +56,40 @@ static uint32_t peers_add(struct kvf *kvf, uint32_t instance, uint32_t rank)
 
     if (peers->of_rank[world_rank] != PEER_NONE)
         return peers->of_rank[world_rank];
-    peer = &peers->list[peers->count];
+    peer = &peers->list[peers->all_count];
     peer->world_rank = world_rank;
     peer->instance = instance;
     peer->rank = rank;
     peer->pidfd = -1;
     snprintf(peer->name, sizeof(peer->name), "%s/%u", where->name, rank);
-    peers->of_rank[world_rank] = peers->count;
-    return peers->count++;
+    peers->of_rank[world_rank] = peers->all_count;
+    return peers->all_count++;
+}
+
+/* The other ranks of this one's group: asked for a sign of life when a sweep is slow. */
+static enum kvf_status peers_members(struct publish_told *told)
+{
+    struct kvf *kvf = told->kvf;
+    const struct kvf_instance *own = &kvf->topology->instances[kvf->place.instance];
+    uint32_t width = own->tp_size / own->dp_size;
+
+    for (uint32_t r = 0; r < own->tp_size * own->pp_size; r++) {
+        struct publish_peer *its;
+        struct peer *peer;
+        enum kvf_status status;
+
+        if (r == kvf->place.rank || r % own->tp_size / width != kvf->place.dp_rank)
+            continue;
+        peer = &kvf->peers.list[peers_add(kvf, kvf->place.instance, r)];
+        status = told_by(told, peer->world_rank, &its);
+        if (status == KVF_E_NOMEM)
+            return status;
+        peer->member = true;
+        peer->verdict = status;
+        peer->pid = status == KVF_OK ? its->pid : 0;
+        peer->epoch = status == KVF_OK ? its->epoch : 0;
+    }
+    return KVF_OK;
 }
 
 /* An instance whose grid this rank's cannot serve: said once, requests to it fail. */
@@ -211,9 +237,10 @@ static enum kvf_status peers_fill(struct publish_told *told)
         if (kvf->topology->instances[i].side != kvf->place.side)
             status = peers_instance(told, i, ranks);
     kvf_release(&kvf->heap.table, ranks);
+    kvf->peers.count = kvf->peers.all_count;
     for (uint32_t p = 0; p < kvf->peers.count && status == KVF_OK; p++)
         status = peer_judge(told, &kvf->peers.list[p]);
-    return status;
+    return status == KVF_OK ? peers_members(told) : status;
 }
 
 enum kvf_status publish_peers(struct kvf *kvf, const struct world_gathered *hellos,
@@ -274,7 +301,7 @@ enum kvf_status publish_connect(struct kvf *kvf, const struct world_gathered *he
 {
     struct transport *transport = kvf->transport;
 
-    for (uint32_t p = 0; p < kvf->peers.count; p++) {
+    for (uint32_t p = 0; p < kvf->peers.all_count; p++) {
         struct peer *peer = &kvf->peers.list[p];
         struct wire_reader address;
         enum kvf_status status =
@@ -466,7 +493,7 @@ void publish_close(struct kvf *kvf)
     const struct kvf_heap *heap = &kvf->heap.table;
     struct peers *peers = &kvf->peers;
 
-    for (uint32_t p = 0; p < peers->count; p++)
+    for (uint32_t p = 0; p < peers->all_count; p++)
         peer_close(kvf, &peers->list[p]);
     for (uint32_t i = 0; i < peers->instance_count && peers->routes != NULL; i++) {
         struct peer_routes *routes = &peers->routes[i];

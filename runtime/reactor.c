@@ -514,7 +514,7 @@ static uint32_t reactor_fds(struct reactor *reactor, struct pollfd *entries,
         if (fds[f] >= 0)
             entries[count++] = (struct pollfd){.fd = fds[f], .events = POLLIN};
     *first_pidfd_out = count;
-    for (uint32_t p = 0; p < peers->count && count < REACTOR_FDS_MAX; p++)
+    for (uint32_t p = 0; p < peers->all_count && count < REACTOR_FDS_MAX; p++)
         if (peers->list[p].pidfd >= 0)
             entries[count++] = (struct pollfd){.fd = peers->list[p].pidfd, .events = POLLIN};
     return count;

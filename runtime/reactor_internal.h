@@ -124,6 +124,7 @@ struct reactor {
     uint64_t real_ns;  /* of this pass */
     uint64_t check_ns; /* awake: next look at the peers */
     bool had_work;     /* live requests at the last look */
+    bool asking;       /* a sweep was slow at the last look: members are asked for a sign of life */
 
     struct send_side *send; /* on context ranks */
     struct recv_side *recv; /* on generation ranks */

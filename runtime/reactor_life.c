@@ -17,7 +17,7 @@ static enum kvf_status warm_flush(struct reactor *reactor, const struct peer *pe
     enum transport_plane plane = peer->near ? TRANSPORT_NEAR : TRANSPORT_FAR;
     enum kvf_status status = KVF_BUSY;
 
-    if (reactor->send == NULL || peer->verdict != KVF_OK)
+    if (reactor->send == NULL || peer->verdict != KVF_OK || peer->member)
         return KVF_OK; /* only writers put */
     for (unsigned tries = 0; tries < 1000 && status == KVF_BUSY; tries++) {
         status =
@@ -34,7 +34,7 @@ static struct peer *warm_missing(struct reactor *reactor)
 {
     struct peers *peers = &reactor->kvf->peers;
 
-    for (uint32_t p = 0; p < peers->count; p++)
+    for (uint32_t p = 0; p < peers->all_count; p++)
         if (peers->list[p].pong_nonce == 0 && peers->list[p].epoch != 0)
             return &peers->list[p];
     return NULL;
@@ -47,7 +47,7 @@ enum kvf_status reactor_warm_up(struct reactor *reactor, uint64_t deadline_ns,
     struct peer *missing;
 
     *missing_out = "";
-    for (uint32_t p = 0; p < peers->count; p++) {
+    for (uint32_t p = 0; p < peers->all_count; p++) {
         enum kvf_status status = warm_flush(reactor, &peers->list[p]);
 
         if (status != KVF_OK) {
@@ -101,7 +101,7 @@ bool reactor_disconnect(struct reactor *reactor, uint64_t deadline_ns)
     reactor->closing = true;
     if (!list_empty(&reactor->active))
         return false; /* a write is not over: its mapping must stay */
-    for (uint32_t p = 0; p < peers->count; p++) {
+    for (uint32_t p = 0; p < peers->all_count; p++) {
         struct peer *peer = &peers->list[p];
         enum kvf_status status;
 
@@ -208,7 +208,7 @@ void reactor_dump(struct reactor *reactor, FILE *file)
 
     atomic_fetch_add(&reactor->guests, 1);
     pthread_mutex_lock(&reactor->lock);
-    for (uint32_t p = 0; p < kvf->peers.count; p++) {
+    for (uint32_t p = 0; p < kvf->peers.all_count; p++) {
         const struct peer *peer = &kvf->peers.list[p];
 
         fprintf(file, "  peer %s: %s, heard %llu ms ago, %u puts out\n", peer->name,

@@ -21,7 +21,7 @@ enum kvf_status peers_open(struct reactor *reactor)
 
     if (status != KVF_OK)
         return status;
-    for (uint32_t p = 0; p < kvf->peers.count; p++) {
+    for (uint32_t p = 0; p < kvf->peers.all_count; p++) {
         struct peer *peer = &kvf->peers.list[p];
 
         channel_init(&peer->channel, kvf->peers.early);
@@ -41,7 +41,7 @@ void peers_close(struct reactor *reactor)
 {
     struct peers *peers = &reactor->kvf->peers;
 
-    for (uint32_t p = 0; p < peers->count && peers->early != NULL; p++) {
+    for (uint32_t p = 0; p < peers->all_count && peers->early != NULL; p++) {
         channel_fini(&peers->list[p].channel);
         if (peers->list[p].pidfd >= 0)
             close(peers->list[p].pidfd);
@@ -89,6 +89,7 @@ void peer_ping(struct reactor *reactor, struct peer *peer)
     struct msg msg = peer_message(reactor, MSG_PING);
 
     msg.u.ping.nonce = peer->ping_nonce + 1;
+    msg.u.ping.sweep = sweeper_posted(reactor->kvf->sweeper);
     if (peer_send(reactor, peer, &msg) == KVF_OK)
         peer->ping_nonce++;
 }
@@ -98,6 +99,7 @@ static void peer_pong(struct reactor *reactor, struct peer *peer, uint64_t nonce
     struct msg msg = peer_message(reactor, MSG_PONG);
 
     msg.u.ping.nonce = nonce;
+    msg.u.ping.sweep = sweeper_posted(reactor->kvf->sweeper);
     peer_send(reactor, peer, &msg);
 }
 
@@ -106,7 +108,7 @@ void peers_goodbye(struct reactor *reactor, bool no_access)
     struct msg msg = peer_message(reactor, MSG_BYE);
 
     msg.u.bye.no_access = no_access;
-    for (uint32_t p = 0; p < reactor->kvf->peers.count; p++)
+    for (uint32_t p = 0; p < reactor->kvf->peers.all_count; p++)
         if (!reactor->kvf->peers.list[p].lost)
             peer_send(reactor, &reactor->kvf->peers.list[p], &msg);
 }
@@ -121,10 +123,15 @@ void peer_note_loss(struct reactor *reactor, struct peer *peer, const char *why)
     reactor->losing++;
 }
 
-/* Tells the machine of this rank's side. */
+/* Tells the machine of this rank's side; of its own group's members, the sweep. */
 static void peer_tell(struct reactor *reactor, const struct peer *peer,
                       enum send_event_kind send_kind, enum recv_event_kind recv_kind)
 {
+    if (peer->member) {
+        if (send_kind == SEND_PEER_LOST)
+            sweeper_note_member(reactor->kvf->sweeper, peer->world_rank, SWEEPER_MEMBER_DEAD, 0);
+        return;
+    }
     if (reactor->send != NULL) {
         struct send_event event = {
             .kind = send_kind,
@@ -191,7 +198,7 @@ static void peer_lose(struct reactor *reactor, struct peer *peer, const char *wh
     if (log_once(&peer->once, PEER_ONCE_LOST))
         log_warn(&reactor->kvf->logger, "W30", "peer %s lost: %s", peer->name, why);
     peer_tell(reactor, peer, SEND_PEER_LOST, RECV_PEER_LOST);
-    if (reactor->recv != NULL && !peer->near) {
+    if (reactor->recv != NULL && !peer->near && !peer->member) {
         peer->endpoint = PEER_ENDPOINT_UNWANTED; /* BUSY: tried again by peers_check() */
         peer_close_lost(reactor, peer);
     }
@@ -199,7 +206,7 @@ static void peer_lose(struct reactor *reactor, struct peer *peer, const char *wh
 
 void peers_lose_noted(struct reactor *reactor)
 {
-    for (uint32_t p = 0; p < reactor->kvf->peers.count && reactor->losing > 0; p++) {
+    for (uint32_t p = 0; p < reactor->kvf->peers.all_count && reactor->losing > 0; p++) {
         struct peer *peer = &reactor->kvf->peers.list[p];
         const char *why = peer->losing;
 
@@ -264,7 +271,7 @@ static void peer_deliver(struct reactor *reactor, struct peer *peer, const struc
     switch ((enum msg_type)msg->header.type) {
     case MSG_REQUEST_DATA:
     case MSG_CANCEL_SESSION:
-        if (reactor->send == NULL)
+        if (reactor->send == NULL || peer->member)
             peer_unexpected(reactor, peer, msg);
         else
             send_glue_message(reactor, peer, msg, check);
@@ -273,7 +280,7 @@ static void peer_deliver(struct reactor *reactor, struct peer *peer, const struc
     case MSG_SETTLED:
     case MSG_QUIESCED:
     case MSG_SESSION_CANCELLED:
-        if (reactor->recv == NULL)
+        if (reactor->recv == NULL || peer->member)
             peer_unexpected(reactor, peer, msg);
         else
             recv_glue_message(reactor, peer, msg);
@@ -283,6 +290,9 @@ static void peer_deliver(struct reactor *reactor, struct peer *peer, const struc
         break;
     case MSG_PONG:
         peer->pong_nonce = msg->u.ping.nonce;
+        if (peer->member && reactor->asking)
+            sweeper_note_member(reactor->kvf->sweeper, peer->world_rank, SWEEPER_MEMBER_ANSWERS,
+                                msg->u.ping.sweep);
         break;
     case MSG_BYE:
         peer_said_bye(reactor, peer, msg->u.bye.no_access);
@@ -426,7 +436,7 @@ static void peers_pidfds(struct reactor *reactor)
     struct peers *peers = &reactor->kvf->peers;
     struct pollfd entry = {.events = POLLIN};
 
-    for (uint32_t p = 0; p < peers->count; p++) {
+    for (uint32_t p = 0; p < peers->all_count; p++) {
         if (peers->list[p].pidfd < 0)
             continue;
         entry.fd = peers->list[p].pidfd;
@@ -446,13 +456,39 @@ static void peer_heartbeat(struct reactor *reactor, struct peer *peer)
         peer_note_loss(reactor, peer, "it is silent");
 }
 
+/* A sweep is slow: is this member alive, and how far is it? */
+static void member_heartbeat(struct reactor *reactor, struct peer *peer)
+{
+    const struct kvf_settings *settings = &reactor->kvf->settings;
+    uint64_t now_ns = reactor->now_ns;
+
+    if (now_ns - peer->spoke_ns >= settings->heartbeat_interval_ms * CLOCK_NS_PER_MS)
+        peer_ping(reactor, peer);
+    if (now_ns - peer->heard_ns >= settings->peer_lost_ms * CLOCK_NS_PER_MS)
+        sweeper_note_member(reactor->kvf->sweeper, peer->world_rank, SWEEPER_MEMBER_SILENT, 0);
+}
+
+/* From not asking to asking: members had no reason to speak before. */
+static void members_note_asking(struct reactor *reactor)
+{
+    struct peers *peers = &reactor->kvf->peers;
+    bool asking = sweeper_asks(reactor->kvf->sweeper);
+
+    for (uint32_t p = peers->count; asking && !reactor->asking && p < peers->all_count; p++) {
+        peers->list[p].heard_ns = reactor->now_ns;
+        peers->list[p].spoke_ns = 0;
+        sweeper_note_member(reactor->kvf->sweeper, peers->list[p].world_rank, 0, 0);
+    }
+    reactor->asking = asking;
+}
+
 /* From idle to work: nobody had a reason to speak before. */
 static void peers_note_work(struct reactor *reactor, bool has_work)
 {
     struct peers *peers = &reactor->kvf->peers;
 
     if (has_work && !reactor->had_work)
-        for (uint32_t p = 0; p < peers->count; p++)
+        for (uint32_t p = 0; p < peers->all_count; p++)
             peers->list[p].heard_ns = reactor->now_ns;
     reactor->had_work = has_work;
 }
@@ -465,15 +501,18 @@ bool peers_check(struct reactor *reactor)
     if (reactor->now_ns < reactor->check_ns)
         return false;
     reactor->check_ns = reactor->now_ns + REACTOR_CHECK_NS;
+    members_note_asking(reactor);
     peers_pidfds(reactor);
-    for (uint32_t p = 0; p < peers->count; p++) {
+    for (uint32_t p = 0; p < peers->all_count; p++) {
         struct peer *peer = &peers->list[p];
         enum channel_cause lost;
 
         channel_tick(&peer->channel, reactor->now_ns, &lost);
         if (lost != CHANNEL_CAUSE_NONE)
             peer_note_loss(reactor, peer, channel_cause_text(lost));
-        if (reactor->had_work && peer_speaks(peer))
+        if (peer->member && reactor->asking && peer_speaks(peer))
+            member_heartbeat(reactor, peer);
+        else if (!peer->member && reactor->had_work && peer_speaks(peer))
             peer_heartbeat(reactor, peer);
         if (peer->endpoint == PEER_ENDPOINT_UNWANTED)
             peer_close_lost(reactor, peer);
@@ -487,16 +526,17 @@ uint64_t peers_deadline_ns(const struct reactor *reactor)
     const struct kvf_settings *settings = &reactor->kvf->settings;
     uint64_t deadline_ns = UINT64_MAX;
 
-    for (uint32_t p = 0; p < peers->count; p++) {
+    for (uint32_t p = 0; p < peers->all_count; p++) {
         const struct peer *peer = &peers->list[p];
         uint64_t at_ns = channel_deadline_ns(&peer->channel);
 
-        if (reactor->had_work && peer_speaks(peer)) {
+        if ((peer->member ? reactor->asking : reactor->had_work) && peer_speaks(peer)) {
             uint64_t ping_ns = peer->spoke_ns + settings->heartbeat_interval_ms * CLOCK_NS_PER_MS;
             uint64_t lost_ns = peer->heard_ns + settings->peer_lost_ms * CLOCK_NS_PER_MS;
 
             at_ns = ping_ns < at_ns ? ping_ns : at_ns;
-            at_ns = lost_ns < at_ns ? lost_ns : at_ns;
+            if (!peer->member) /* a silent member is asked on and on */
+                at_ns = lost_ns < at_ns ? lost_ns : at_ns;
         }
         deadline_ns = at_ns < deadline_ns ? at_ns : deadline_ns;
     }

@@ -481,6 +481,7 @@ static enum kvf_status sweep_waiting(struct sweep *sweep, uint64_t now_ns, struc
     uint64_t waited_ns;
     char names[SWEEP_TEXT_BYTES / 2];
     uint32_t suspect;
+    bool silent;
 
     if (sweep->loss.cause != SWEEP_HEALTHY)
         return KVF_E_GROUP_LOST;
@@ -491,16 +492,14 @@ static enum kvf_status sweep_waiting(struct sweep *sweep, uint64_t now_ns, struc
         sweep->warned_ns = 0;
     }
     waited_ns = now_ns > sweep->waiting_ns ? now_ns - sweep->waiting_ns : 0;
-    if (waited_ns < sweep->params.warn_ns)
-        return KVF_OK;
-    suspect = sweep_suspects(sweep, names, sizeof(names));
-    if (waited_ns >= sweep->params.deadline_ns && sweep_any_silent(sweep)) {
+    silent = waited_ns >= sweep->params.deadline_ns && sweep_any_silent(sweep);
+    if (silent || (timeout_ns > 0 && waited_ns >= timeout_ns)) {
+        suspect = sweep_suspects(sweep, names, sizeof(names));
         snprintf(sweep->loss_text, sizeof(sweep->loss_text), "sweep %u%s", sweep->applied, names);
-        sweep_lose(sweep, SWEEP_LOST_MEMBER, suspect);
-    } else if (timeout_ns > 0 && waited_ns >= timeout_ns) {
-        snprintf(sweep->loss_text, sizeof(sweep->loss_text), "sweep %u%s", sweep->applied, names);
-        sweep_lose(sweep, SWEEP_LOST_STUCK, suspect);
-    } else if (sweep->warned_ns == 0 || now_ns - sweep->warned_ns >= sweep->params.deadline_ns) {
+        sweep_lose(sweep, silent ? SWEEP_LOST_MEMBER : SWEEP_LOST_STUCK, suspect);
+    } else if (waited_ns >= sweep->params.warn_ns &&
+               (sweep->warned_ns == 0 || now_ns - sweep->warned_ns >= sweep->params.deadline_ns)) {
+        sweep_suspects(sweep, names, sizeof(names));
         sweep->warned_ns = now_ns;
         sweep_log(out, KVF_LOG_WARN, "W28", "sweep %u is not complete after %llu ms%s",
                   sweep->applied, (unsigned long long)(waited_ns / 1000000), names);

@@ -726,6 +726,22 @@ static void a_slow_sweep_is_warned_of_and_ends_the_group_at_t(void **state)
     team_close(team);
 }
 
+/* T below the time of the first warning: the deadline counts all the same. */
+static void the_deadline_of_a_sweep_does_not_wait_for_its_warning(void **state)
+{
+    const struct team_params params = {
+        .ranks = 2, .side = KVF_GENERATION, .lag = 1, .timeout_ns = 500};
+    struct sweep_team *team = team_open(&params);
+
+    (void)state;
+    assert_int_equal(team_call(team, 0), KVF_OK);
+    assert_int_equal(team_call(team, 0), KVF_AGAIN);
+    team->now_ns += 500;
+    assert_int_equal(team_call(team, 0), KVF_E_GROUP_LOST);
+    assert_int_equal(cause_of(team, 0), SWEEP_LOST_STUCK);
+    team_close(team);
+}
+
 static void a_failed_collective_loses_the_group(void **state)
 {
     struct sweep_team *team = open_team(3, 1);
@@ -868,6 +884,7 @@ int main(void)
         cmocka_unit_test(m_26_random_everything_is_alike_on_all_ranks),
         cmocka_unit_test(m_27_empty_sweeps_then_a_burst_change_size_in_one_sweep),
         cmocka_unit_test(a_slow_sweep_is_warned_of_and_ends_the_group_at_t),
+        cmocka_unit_test(the_deadline_of_a_sweep_does_not_wait_for_its_warning),
         cmocka_unit_test(a_failed_collective_loses_the_group),
         cmocka_unit_test(k9_a_full_table_is_said_on_all_ranks),
         cmocka_unit_test(one_that_gives_up_is_heard_by_all_in_the_same_sweep),
