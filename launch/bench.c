@@ -19,6 +19,7 @@ static const struct bench_row benches[] = {
     {"plan", bench_plan, bench_plan_help},
     {"copy", bench_copy, bench_copy_help},
     {"control", bench_control, bench_control_help},
+    {"sweep", bench_sweep, bench_sweep_help},
 };
 #define BENCH_COUNT (sizeof(benches) / sizeof(benches[0]))
 
@@ -26,7 +27,8 @@ void command_bench_help(void)
 {
     printf("usage: kvferry bench plan [OPTION...]\n"
            "       mpirun -n 2 kvferry bench copy [OPTION...]\n"
-           "       mpirun -n 2 kvferry bench control [OPTION...]\n\n");
+           "       mpirun -n 2 kvferry bench control [OPTION...]\n"
+           "       mpirun -n N kvferry bench sweep [OPTION...]\n\n");
     for (size_t i = 0; i < BENCH_COUNT; i++) {
         printf("bench %s\n", benches[i].name);
         benches[i].help();
@@ -40,7 +42,7 @@ int command_bench(int argc, char **argv)
     const char *near;
 
     if (argc == 0) {
-        say("no measurement; want bench plan, bench copy or bench control");
+        say("no measurement; want bench plan, bench copy, bench control or bench sweep");
         return EXIT_USAGE;
     }
     if (strcmp(argv[0], "--help") == 0) {

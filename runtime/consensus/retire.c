@@ -9,7 +9,7 @@
 #include "list.h"
 #include "wire.h"
 
-#define RETIRE_LOOKS 4u /* entries that one digest looks at */
+#define RETIRE_LOOKS 2u /* entries that one digest looks at */
 
 enum retire_state {
     RETIRE_UNUSED,
@@ -528,7 +528,12 @@ enum kvf_status retire_step(struct retire *retire, const struct retire_event *ev
 {
     enum kvf_status status = KVF_OK;
 
-    memset(out, 0, sizeof(*out));
+    /* Not all of it: its events are large, and only the first event_count of them are looked at. */
+    out->more = out->absent = out->escaped = out->absence = false;
+    out->rid = out->voted_ns = 0;
+    out->event_count = out->decision_count = 0;
+    out->status = KVF_OK;
+    out->culprit = KVF_UNKNOWN;
     switch (event->kind) {
     case RETIRE_VOTE:
         status = retire_apply(retire, &event->u.vote);

@@ -239,7 +239,6 @@ static void sweep_post(struct sweep *sweep, struct sweep_out *out)
 
     *flight = (struct sweep_flight){sweep->call_iteration, retire_digest(sweep->retire), count,
                                     sweep->class};
-    memset(sweep->message, 0, len_bytes);
     wire_store_u32(sweep->message, sweep->posted);
     wire_store_u32(sweep->message + 4, flight->iteration);
     wire_store_u32(sweep->message + 8, flight->digest);
@@ -250,6 +249,8 @@ static void sweep_post(struct sweep *sweep, struct sweep_out *out)
     for (uint32_t v = 0; v < count; v++)
         sweep_store_delta(sweep->message + SWEEP_HEAD_BYTES + (size_t)v * SWEEP_DELTA_BYTES,
                           sweep_vote_at(sweep, sweep->vote_sent + v));
+    memset(sweep->message + SWEEP_HEAD_BYTES + (size_t)count * SWEEP_DELTA_BYTES, 0,
+           len_bytes - SWEEP_HEAD_BYTES - (size_t)count * SWEEP_DELTA_BYTES);
     sweep->vote_sent += count;
     sweep->deltas += count;
     sweep->carried += waiting > count;

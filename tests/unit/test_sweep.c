@@ -338,7 +338,7 @@ static void m_12_a_skipped_call_is_found_in_one_sweep(void **state)
 static void m_13_a_turned_bit_is_found_with_both_digests(void **state)
 {
     const struct team_params params = {
-        .ranks = 3, .side = KVF_GENERATION, .lag = 1, .entries_max = 4, .timeout_ns = T};
+        .ranks = 3, .side = KVF_GENERATION, .lag = 1, .entries_max = 2, .timeout_ns = T};
     struct sweep_team *team = team_open(&params);
 
     (void)state;
