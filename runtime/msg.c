@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "msg_internal.h"
 
 #define MSG_CODE_MAX 32767 /* a code on the wire is the status without its sign */
 
@@ -36,6 +37,13 @@ const char *msg_type_name(unsigned type)
         [MSG_PING] = "PING",
         [MSG_PONG] = "PONG",
         [MSG_BYE] = "BYE",
+        [MSG_WANT] = "WANT",
+        [MSG_GRANT] = "GRANT",
+        [MSG_DATA] = "DATA",
+        [MSG_ACK] = "ACK",
+        [MSG_NACK] = "NACK",
+        [MSG_FLOW_CANCEL] = "FLOW_CANCEL",
+        [MSG_PATH_NOTE] = "PATH_NOTE",
     };
 
     if (type >= sizeof(names) / sizeof(names[0]) || names[type] == NULL)
@@ -45,7 +53,7 @@ const char *msg_type_name(unsigned type)
 
 /* ---- encoding ------------------------------------------------------------------------------- */
 
-static void msg_put_code(struct wire_writer *writer, enum kvf_status code)
+void msg_put_code(struct wire_writer *writer, enum kvf_status code)
 {
     KVF_REQUIRE((int)code <= 0 && (int)code >= -MSG_CODE_MAX);
     wire_put_u16(writer, (uint16_t)(-(int)code));
@@ -235,6 +243,15 @@ static void msg_put_payload(struct wire_writer *writer, const struct msg *msg)
     case MSG_BYE:
         wire_put_u8(writer, msg->u.bye.no_access);
         return;
+    case MSG_WANT:
+    case MSG_GRANT:
+    case MSG_DATA:
+    case MSG_ACK:
+    case MSG_NACK:
+    case MSG_FLOW_CANCEL:
+    case MSG_PATH_NOTE:
+        msg_put_bounce(writer, msg);
+        return;
     }
     kvf_check_failed("contract broken", "message type", __FILE__, __LINE__);
 }
@@ -301,15 +318,7 @@ void msg_seal(uint8_t *bytes, size_t len_bytes, uint64_t seq)
 
 /* ---- decoding ------------------------------------------------------------------------------- */
 
-/* One decoding: the first refusal stands. */
-struct msg_decoder {
-    struct wire_reader reader;
-    const struct msg_header *header;
-    enum kvf_status status;
-    const char *why;
-};
-
-static void msg_refuse(struct msg_decoder *decoder, enum kvf_status status, const char *why)
+void msg_refuse(struct msg_decoder *decoder, enum kvf_status status, const char *why)
 {
     if (decoder->status == KVF_OK) {
         decoder->status = status;
@@ -317,9 +326,7 @@ static void msg_refuse(struct msg_decoder *decoder, enum kvf_status status, cons
     }
 }
 
-/* The condition is about fields that were read: a cut payload is refused as such first. */
-static bool msg_demand(struct msg_decoder *decoder, bool holds, enum kvf_status status,
-                       const char *why)
+bool msg_demand(struct msg_decoder *decoder, bool holds, enum kvf_status status, const char *why)
 {
     if (decoder->reader.failed)
         msg_refuse(decoder, KVF_E_DECODE, "payload ends too early");
@@ -328,13 +335,13 @@ static bool msg_demand(struct msg_decoder *decoder, bool holds, enum kvf_status 
     return decoder->status == KVF_OK;
 }
 
-static bool msg_demand_end(struct msg_decoder *decoder)
+bool msg_demand_end(struct msg_decoder *decoder)
 {
     return msg_demand(decoder, decoder->reader.left_bytes == 0, KVF_E_DECODE,
                       "payload is longer than its fields");
 }
 
-static bool msg_get_bool(struct msg_decoder *decoder)
+bool msg_get_bool(struct msg_decoder *decoder)
 {
     uint8_t value = wire_get_u8(&decoder->reader);
 
@@ -343,7 +350,7 @@ static bool msg_get_bool(struct msg_decoder *decoder)
     return value == 1;
 }
 
-static enum kvf_status msg_get_code(struct msg_decoder *decoder)
+enum kvf_status msg_get_code(struct msg_decoder *decoder)
 {
     uint16_t value = wire_get_u16(&decoder->reader);
 
@@ -663,6 +670,15 @@ static void msg_get_payload(struct msg_decoder *decoder, struct msg *msg)
     case MSG_BYE:
         msg->u.bye.no_access = msg_get_bool(decoder);
         msg_demand_end(decoder);
+        return;
+    case MSG_WANT:
+    case MSG_GRANT:
+    case MSG_DATA:
+    case MSG_ACK:
+    case MSG_NACK:
+    case MSG_FLOW_CANCEL:
+    case MSG_PATH_NOTE:
+        msg_get_bounce(decoder, msg);
         return;
     }
     msg_refuse(decoder, KVF_E_UNSUPPORTED, "type is not known");

@@ -31,7 +31,7 @@
 #define MSG_SLICE_WHOLE UINT32_MAX  /* REQUEST_DATA asks for all slices */
 #define MSG_RANKS_MAX 65536u        /* instance and rank are u16 */
 
-/* Numbers on the wire. 1..63 request level, 64..95 bounce level (reserved), 96.. group level. */
+/* Numbers on the wire. 1..63 request level, 64..95 bounce level, 96.. group level. */
 enum msg_type {
     MSG_HELLO = 1,
     MSG_REQUEST_DATA = 2,
@@ -43,6 +43,13 @@ enum msg_type {
     MSG_PING = 8,
     MSG_PONG = 9,
     MSG_BYE = 10,
+    MSG_WANT = 64,
+    MSG_GRANT = 65,
+    MSG_DATA = 66,
+    MSG_ACK = 67,
+    MSG_NACK = 68,
+    MSG_FLOW_CANCEL = 69,
+    MSG_PATH_NOTE = 70,
 };
 #define MSG_TYPE_BOUNCE_FIRST 64u
 #define MSG_TYPE_GROUP_FIRST 96u
@@ -234,6 +241,133 @@ struct msg_bye {
     bool no_access; /* all own writes are proven over */
 };
 
+/* ---- payloads of the bounce ----------------------------------------------------------------- */
+
+#define MSG_FLOW_CHUNKS_MAX 65536u /* chunks of one WANT */
+#define MSG_CREDITS_MAX 1024u      /* credits of one GRANT */
+#define MSG_CREDIT_BYTES 37u
+#define MSG_RUN_BYTES 36u
+
+/* writer -> receiver: a flow wants to write these chunks. */
+struct msg_want {
+    uint64_t flow; /* > 0; a writer's numbers only grow */
+    uint64_t rid;
+    uint32_t tag; /* > 0 */
+    uint32_t slice;
+    uint32_t chunk_count;      /* 1..MSG_FLOW_CHUNKS_MAX */
+    const uint32_t *sizes;     /* for encoding: bytes of each chunk; NULL after decoding */
+    const uint8_t *sizes_wire; /* after decoding: [chunk_count] u32, of any value; borrows */
+};
+
+/* A region of a receiver's arena as its handle names it. */
+struct msg_region {
+    uint64_t offset;
+    uint32_t generation;
+};
+
+enum msg_medium {
+    MSG_MEDIUM_RKEY,     /* written by a put, or by stores where the arena is mapped */
+    MSG_MEDIUM_TWOSIDED, /* sent and received */
+};
+#define MSG_MEDIUM_COUNT 2
+
+/* Permission to write one chunk into one region. */
+struct msg_credit {
+    uint32_t chunk;
+    struct msg_region region;
+    uint64_t address; /* of the region in the receiver's space */
+    uint32_t len_bytes;
+    uint32_t device;
+    uint8_t medium; /* enum msg_medium */
+    uint32_t pair_sequence;
+};
+
+/* receiver -> writer. */
+struct msg_grant {
+    uint64_t flow;
+    uint16_t count;                   /* 1..MSG_CREDITS_MAX */
+    const struct msg_credit *credits; /* for encoding; NULL after decoding */
+    const uint8_t *credits_wire;      /* after decoding: for msg_credit_get(); borrows */
+};
+
+/* Credit `index` (< count) of a decoded GRANT, whose ranges were checked. */
+void msg_credit_get(const struct msg_grant *grant, uint32_t index, struct msg_credit *credit_out);
+
+/* Pieces of a chunk: piece i goes from bounce + i * bounce_stride to dst + i * dst_stride. */
+struct msg_run {
+    uint64_t bounce; /* from the region's begin */
+    uint64_t dst;    /* in the receiver's space */
+    uint64_t dst_stride;
+    uint32_t bounce_stride;
+    uint32_t piece_bytes;
+    uint32_t pieces;
+};
+
+void msg_run_put(uint8_t at[MSG_RUN_BYTES], const struct msg_run *run);
+struct msg_run msg_run_get(const uint8_t at[MSG_RUN_BYTES]);
+
+/* writer -> receiver: the chunk lies in the region; this is where its pieces belong. */
+struct msg_data {
+    uint64_t flow;
+    uint32_t chunk;
+    struct msg_region region;
+    uint32_t chunk_bytes;
+    uint32_t run_count;       /* > 0 */
+    const uint8_t *runs_wire; /* [run_count] MSG_RUN_BYTES, of any values; borrows */
+};
+
+/* receiver -> writer: the bytes are in the pages. */
+struct msg_ack {
+    uint64_t flow;
+    uint32_t chunk;
+    struct msg_region region;
+};
+
+enum msg_nack_scope {
+    MSG_NACK_FLOW,
+    MSG_NACK_CHUNK,
+};
+#define MSG_NACK_SCOPE_COUNT 2
+
+enum msg_nack_reason {
+    MSG_NACK_BAD_SIZE,
+    MSG_NACK_STALE_REGION,
+    MSG_NACK_CANCELLED,
+    MSG_NACK_FENCED,
+    MSG_NACK_SCATTER_FAILED,
+    MSG_NACK_BAD_PLAN,
+    MSG_NACK_CLOSING,
+    MSG_NACK_NO_CAPACITY,
+};
+#define MSG_NACK_REASON_COUNT 8
+
+/* receiver -> writer: this will not be scattered, now or ever. */
+struct msg_nack {
+    uint64_t flow;
+    uint8_t scope; /* enum msg_nack_scope; FLOW: chunk and region are 0 */
+    uint32_t chunk;
+    struct msg_region region;
+    uint8_t reason; /* enum msg_nack_reason */
+};
+
+/* "BAD_SIZE", ...; "?" for a number that is none. */
+const char *msg_nack_reason_name(unsigned reason);
+
+/* writer -> receiver: the flow has failed. */
+struct msg_flow_cancel {
+    uint64_t flow;
+    bool clean;           /* no put of it ended with an error, none is under way */
+    enum kvf_status code; /* negative */
+};
+
+/* writer -> receiver: the slice goes, or also goes, by another way than the bounce. */
+struct msg_path_note {
+    uint64_t rid;
+    uint32_t tag; /* > 0 */
+    uint32_t slice;
+    uint8_t path; /* enum kvf_path */
+};
+
 #define MSG_CAP_ANSWERS_UNWRITTEN (UINT64_C(1) << 0)
 #define MSG_CAP_HOLDS_FAILURE (UINT64_C(1) << 1)
 #define MSG_CAP_CANCEL_HAS_RECEIVER (UINT64_C(1) << 2)
@@ -283,6 +417,13 @@ struct msg {
         struct msg_quiesced quiesced;
         struct msg_ping ping; /* and PONG */
         struct msg_bye bye;
+        struct msg_want want;
+        struct msg_grant grant;
+        struct msg_data data;
+        struct msg_ack ack;
+        struct msg_nack nack;
+        struct msg_flow_cancel flow_cancel;
+        struct msg_path_note path_note;
     } u;
 };
 
@@ -293,7 +434,8 @@ size_t msg_size(const struct msg *msg);
 
 /*
  * Bytes of the largest REQUEST_DATA with so many lists and slots: for buffers taken at open. All
- * other messages but HELLO fit into msg_size_max(0, 0), reports with their aux included.
+ * other messages of the request level but HELLO fit into msg_size_max(0, 0), reports with their aux
+ * included.
  */
 size_t msg_size_max(uint32_t group_count, uint32_t block_count);
 

@@ -297,6 +297,15 @@ static void peer_deliver(struct reactor *reactor, struct peer *peer, const struc
     case MSG_BYE:
         peer_said_bye(reactor, peer, msg->u.bye.no_access);
         break;
+    case MSG_WANT:
+    case MSG_GRANT:
+    case MSG_DATA:
+    case MSG_ACK:
+    case MSG_NACK:
+    case MSG_FLOW_CANCEL:
+    case MSG_PATH_NOTE:
+        peer_unexpected(reactor, peer, msg); /* no rank of this release advertises a bounce */
+        break;
     case MSG_HELLO:
         break; /* the same life again: nothing has changed */
     }

@@ -22,6 +22,23 @@ static const struct msg_check some_check = {
         .type = (type_), .source_instance = 2, .source_rank = 5, .epoch = SAMPLE_MSG_EPOCH \
     }
 #define RID UINT64_C(0xfedcba9876543210)
+#define FLOW UINT64_C(0x1234567890003)
+
+static const uint32_t sizes[] = {1 << 20, 4096, UINT32_MAX};
+static const struct msg_credit credits[] = {
+    {.chunk = 0, .region = {0, 3}, .address = 0x7f0000000000, .len_bytes = 1 << 20},
+    {.chunk = 2,
+     .region = {1 << 20, 7},
+     .address = 0x7f0000100000,
+     .len_bytes = 4096,
+     .device = 1,
+     .medium = MSG_MEDIUM_TWOSIDED,
+     .pair_sequence = 9},
+};
+static const uint8_t runs[2 * MSG_RUN_BYTES] = {
+    [8] = 0x10, [9] = 0x20,  [16] = 0x40, [24] = 32, [28] = 16, [32] = 2, /* two pieces */
+    [36] = 64,  [44] = 0x80, [45] = 0x20, [64] = 32, [68] = 1,            /* one */
+};
 
 static const struct msg samples[] = {
     {HEADER(MSG_HELLO),
@@ -99,6 +116,34 @@ static const struct msg samples[] = {
     {HEADER(MSG_PING), {.ping = {.nonce = 5, .sweep = 6, .doing = 7}}},
     {HEADER(MSG_PONG), {.ping = {.nonce = 5, .sweep = 9, .doing = 0}}},
     {HEADER(MSG_BYE), {.bye = {.no_access = true}}},
+    {HEADER(MSG_WANT),
+     {.want = {.flow = FLOW,
+               .rid = RID,
+               .tag = 17,
+               .slice = 2,
+               .chunk_count = sizeof(sizes) / sizeof(sizes[0]),
+               .sizes = sizes}}},
+    {HEADER(MSG_GRANT), {.grant = {.flow = FLOW, .count = 2, .credits = credits}}},
+    {HEADER(MSG_DATA),
+     {.data = {.flow = FLOW,
+               .chunk = 2,
+               .region = {1 << 20, 7},
+               .chunk_bytes = 96,
+               .run_count = 2,
+               .runs_wire = runs}}},
+    {HEADER(MSG_ACK), {.ack = {.flow = FLOW, .chunk = 2, .region = {1 << 20, 7}}}},
+    {HEADER(MSG_NACK),
+     {.nack = {.flow = FLOW, .scope = MSG_NACK_FLOW, .reason = MSG_NACK_CLOSING}}},
+    {HEADER(MSG_NACK),
+     {.nack = {.flow = FLOW,
+               .scope = MSG_NACK_CHUNK,
+               .chunk = 2,
+               .region = {1 << 20, 7},
+               .reason = MSG_NACK_STALE_REGION}}},
+    {HEADER(MSG_FLOW_CANCEL),
+     {.flow_cancel = {.flow = FLOW, .clean = true, .code = KVF_E_CANCELLED}}},
+    {HEADER(MSG_PATH_NOTE),
+     {.path_note = {.rid = RID, .tag = 17, .slice = 2, .path = KVF_PATH_DIRECT}}},
 };
 
 unsigned sample_msg_count(void)
@@ -134,6 +179,7 @@ size_t sample_msg_encode(const struct msg *msg, uint64_t seq, uint8_t *bytes, si
 size_t sample_msg_again(struct msg *msg, struct kvf_block_list *again_lists, uint32_t *slots,
                         uint32_t slots_max, uint8_t *bytes, size_t max_bytes)
 {
+    static struct msg_credit again_credits[MSG_CREDITS_MAX];
     struct msg copy = *msg;
     struct msg_check check;
     size_t len;
@@ -142,7 +188,19 @@ size_t sample_msg_again(struct msg *msg, struct kvf_block_list *again_lists, uin
         copy.u.report.check = &check;
         msg = &copy;
     }
-    if (msg->header.type == MSG_REQUEST_DATA) {
+    if (msg->header.type == MSG_WANT) {
+        struct msg_want *want = &msg->u.want;
+
+        if (want->chunk_count > slots_max)
+            return 0;
+        for (uint32_t i = 0; i < want->chunk_count; i++)
+            slots[i] = wire_load_u32(want->sizes_wire + (size_t)i * 4);
+        want->sizes = slots;
+    } else if (msg->header.type == MSG_GRANT) {
+        for (uint32_t i = 0; i < msg->u.grant.count; i++)
+            msg_credit_get(&msg->u.grant, i, &again_credits[i]);
+        msg->u.grant.credits = again_credits;
+    } else if (msg->header.type == MSG_REQUEST_DATA) {
         if (msg->u.request_data.block_count > slots_max)
             return 0;
         msg_request_data_copy(&msg->u.request_data, again_lists, slots);

@@ -294,7 +294,66 @@ static const struct wrong_field wrong_fields[] = {
     {MSG_SETTLED, 16, 2, 0, KVF_E_PROTOCOL},
     {MSG_QUIESCED, 8, 4, 0, KVF_E_PROTOCOL},
     {MSG_BYE, 0, 1, 2, KVF_E_PROTOCOL},
+    {MSG_WANT, 0, 8, 0, KVF_E_PROTOCOL},
+    {MSG_WANT, 16, 4, 0, KVF_E_PROTOCOL}, /* tag */
+    {MSG_WANT, 24, 4, 0, KVF_E_PROTOCOL}, /* no chunks */
+    {MSG_WANT, 24, 4, MSG_FLOW_CHUNKS_MAX + 1, KVF_E_TOO_LARGE},
+    {MSG_WANT, 24, 4, MSG_FLOW_CHUNKS_MAX, KVF_E_DECODE}, /* allowed, but not there */
+    {MSG_WANT, 24, 4, 2, KVF_E_DECODE},                   /* fewer than there are */
+    {MSG_GRANT, 0, 8, 0, KVF_E_PROTOCOL},
+    {MSG_GRANT, 8, 2, 0, KVF_E_PROTOCOL},
+    {MSG_GRANT, 8, 2, MSG_CREDITS_MAX + 1, KVF_E_TOO_LARGE},
+    {MSG_GRANT, 8, 2, 3, KVF_E_DECODE},
+    {MSG_GRANT, 10 + 32, 1, MSG_MEDIUM_COUNT, KVF_E_PROTOCOL},
+    {MSG_GRANT, 10 + 37 + 32, 1, 255, KVF_E_PROTOCOL},
+    {MSG_DATA, 0, 8, 0, KVF_E_PROTOCOL},
+    {MSG_DATA, 28, 4, 0, KVF_E_PROTOCOL},
+    {MSG_DATA, 28, 4, 3, KVF_E_DECODE},
+    {MSG_DATA, 28, 4, UINT32_MAX, KVF_E_DECODE},
+    {MSG_ACK, 0, 8, 0, KVF_E_PROTOCOL},
+    {MSG_NACK, 0, 8, 0, KVF_E_PROTOCOL},
+    {MSG_NACK, 8, 1, MSG_NACK_SCOPE_COUNT, KVF_E_PROTOCOL},
+    {MSG_NACK, 9, 4, 1, KVF_E_PROTOCOL}, /* of a flow, names a chunk */
+    {MSG_NACK, 13, 8, 1, KVF_E_PROTOCOL},
+    {MSG_NACK, 21, 4, 1, KVF_E_PROTOCOL},
+    {MSG_NACK, 25, 1, MSG_NACK_REASON_COUNT, KVF_E_PROTOCOL},
+    {MSG_FLOW_CANCEL, 0, 8, 0, KVF_E_PROTOCOL},
+    {MSG_FLOW_CANCEL, 8, 1, 2, KVF_E_PROTOCOL},
+    {MSG_FLOW_CANCEL, 9, 2, 0, KVF_E_PROTOCOL},
+    {MSG_PATH_NOTE, 8, 4, 0, KVF_E_PROTOCOL},
+    {MSG_PATH_NOTE, 16, 1, KVF_PATH_COUNT, KVF_E_PROTOCOL},
 };
+
+static void msg_runs_and_credits_come_out_as_they_went_in(void **state)
+{
+    const struct msg_run run = {.bounce = UINT64_C(0x0102030405060708),
+                                .dst = UINT64_MAX - 5,
+                                .dst_stride = UINT64_C(0x1112131415161718),
+                                .bounce_stride = 0x21222324,
+                                .piece_bytes = UINT32_MAX,
+                                .pieces = 3};
+    uint8_t bytes[SAMPLE_MSG_BYTES_MAX];
+    uint8_t wire[MSG_RUN_BYTES];
+    struct msg_credit credit;
+    struct msg_run again;
+    struct msg msg;
+    size_t len;
+
+    (void)state;
+    msg_run_put(wire, &run);
+    again = msg_run_get(wire);
+    assert_true(again.bounce == run.bounce && again.dst == run.dst);
+    assert_true(again.dst_stride == run.dst_stride && again.bounce_stride == run.bounce_stride);
+    assert_true(again.piece_bytes == run.piece_bytes && again.pieces == run.pieces);
+    sample_msg(sample_msg_index(MSG_GRANT), &msg);
+    len = sample_msg_encode(&msg, 9, bytes, sizeof(bytes));
+    assert_int_equal(msg_decode(bytes, len, &msg, NULL), KVF_OK);
+    msg_credit_get(&msg.u.grant, 1, &credit);
+    assert_true(credit.chunk == 2 && credit.region.offset == 1 << 20);
+    assert_true(credit.region.generation == 7 && credit.address == 0x7f0000100000);
+    assert_true(credit.len_bytes == 4096 && credit.device == 1);
+    assert_true(credit.medium == MSG_MEDIUM_TWOSIDED && credit.pair_sequence == 9);
+}
 
 static void msg_field_out_of_its_range_is_refused(void **state)
 {
@@ -332,7 +391,7 @@ static void msg_frame_that_is_not_ours_is_refused(void **state)
         {4, 0, KVF_E_DECODE, KVF_E_DECODE},
         {5, 0, KVF_OK, KVF_E_UNSUPPORTED}, /* type: the frame is good */
         {5, MSG_BYE + 1, KVF_OK, KVF_E_UNSUPPORTED},
-        {5, MSG_TYPE_BOUNCE_FIRST, KVF_OK, KVF_E_UNSUPPORTED},
+        {5, MSG_PATH_NOTE + 1, KVF_OK, KVF_E_UNSUPPORTED},
         {5, 255, KVF_OK, KVF_E_UNSUPPORTED},
         {6, 1, KVF_OK, KVF_E_DECODE}, /* flags */
         {7, 0x80, KVF_OK, KVF_E_DECODE},
@@ -541,6 +600,7 @@ int main(void)
         cmocka_unit_test(msg_with_a_byte_too_many_is_refused),
         cmocka_unit_test(msg_with_any_bit_turned_is_refused),
         cmocka_unit_test(msg_is_summed_up_once_and_by_its_channel_alone),
+        cmocka_unit_test(msg_runs_and_credits_come_out_as_they_went_in),
         cmocka_unit_test(msg_field_out_of_its_range_is_refused),
         cmocka_unit_test(msg_frame_that_is_not_ours_is_refused),
         cmocka_unit_test(msg_without_epoch_or_number_is_refused),
