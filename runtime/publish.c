@@ -84,6 +84,10 @@ static enum kvf_status publish_given(const struct kvf *kvf, const struct kvf_lay
                      kvf->pool_status != KVF_OK ? ": it could not be taken" : "");
         return kvf->pool_status != KVF_OK ? kvf->pool_status : KVF_E_INVAL;
     }
+    if (kvf->pool_status != KVF_OK && layout->pool_count == 0) {
+        geo_text_set(text_out, "a pool could not be taken, and the layout has none in its place");
+        return kvf->pool_status;
+    }
     return KVF_OK; /* what failed before was made good */
 }
 

@@ -587,19 +587,28 @@ static void pool_that_is_taken_the_second_time_is_published(void **state)
     end(sim, true);
 }
 
+static void spoil_pools(struct kvf_layout *layout)
+{
+    *layout = (struct kvf_layout){.tokens_per_block = layout->tokens_per_block};
+}
+
 static void pool_that_stays_missing_fails_the_start_of_all(void **state)
 {
-    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
-
     (void)state;
-    sim->log = keep_first_error;
-    sim->ranks[1].plan.alloc_fail_at = 1;
-    assert_false(sim_open(sim));
-    assert_int_equal(sim->ranks[0].status, KVF_E_SHM_SPACE);
-    assert_int_equal(sim->ranks[1].status, KVF_E_SHM_SPACE);
-    assert_non_null(strstr(error_line, "pool 0 of the layout's"));
-    sim_close(sim, 20);
-    sim_free(sim);
+    for (uint32_t none = 0; none < 2; none++) { /* also where the layout has no pools at all */
+        struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+
+        sim->log = keep_first_error;
+        sim->ranks[1].plan.alloc_fail_at = 1;
+        sim->ranks[1].tiny.spoil = none == 1 ? spoil_pools : NULL;
+        assert_false(sim_open(sim));
+        assert_int_equal(sim->ranks[0].status, KVF_E_SHM_SPACE);
+        assert_int_equal(sim->ranks[1].status, KVF_E_SHM_SPACE);
+        assert_non_null(
+            strstr(error_line, none == 1 ? "has none in its place" : "pool 0 of the layout's"));
+        sim_close(sim, 20);
+        sim_free(sim);
+    }
 }
 
 static void spoil_tokens(struct kvf_layout *layout)
