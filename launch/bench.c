@@ -6,6 +6,7 @@
 
 #include "bench_commands.h"
 #include "commands.h"
+#include "launched.h"
 #include "options.h"
 #include "say.h"
 
@@ -40,10 +41,12 @@ int command_bench(int argc, char **argv)
 {
     const char *names[BENCH_COUNT];
     const char *near;
+    char text[OPTIONS_TEXT_BYTES];
 
     if (argc == 0) {
-        say("no measurement; want bench plan, bench copy, bench control or bench sweep");
-        return EXIT_USAGE;
+        return launched_refuse(
+            EXIT_USAGE,
+            "no measurement; want bench plan, bench copy, bench control or bench sweep");
     }
     if (strcmp(argv[0], "--help") == 0) {
         command_bench_help();
@@ -56,7 +59,7 @@ int command_bench(int argc, char **argv)
         }
     }
     near = options_nearest(argv[0], names, BENCH_COUNT);
-    say("unknown measurement \"%.60s\"%s%s", argv[0], near != NULL ? "; the nearest is " : "",
-        near != NULL ? near : "");
-    return EXIT_USAGE;
+    snprintf(text, sizeof(text), "unknown measurement \"%.60s\"%s%s", argv[0],
+             near != NULL ? "; the nearest is " : "", near != NULL ? near : "");
+    return launched_refuse(EXIT_USAGE, text);
 }

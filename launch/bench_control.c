@@ -16,6 +16,8 @@
 
 #include "bench_commands.h"
 #include "bench_ping_ucx.h"
+#include "json_file.h"
+#include "launched.h"
 #include "options.h"
 #include "say.h"
 
@@ -429,20 +431,15 @@ static bool control_measure(struct control *control, double *seconds, struct con
 static int control_write(const struct bench_control_options *options, const double *ping_us,
                          uint64_t requests, json_t *modes)
 {
-    const char *path = options->json;
     json_t *object =
         json_pack("{s:s, s:I, s:I, s:I, s:{s:i, s:f, s:f}, s:O}", "unit", "us", "block_bytes",
                   (json_int_t)options->block_kib * 1024, "at_once", (json_int_t)options->at_once,
                   "requests", (json_int_t)requests, "ping_pong", "bytes", (int)BENCH_PING_BYTES,
                   "p50", ping_us[0], "p99", ping_us[1], "modes", modes);
-    int code = EXIT_RIGHT;
+    bool fine = json_file_write("--json", options->json, object, 2);
 
-    if (object == NULL || json_dump_file(object, path, JSON_INDENT(2)) != 0) {
-        say("--json %s: cannot be written", path);
-        code = EXIT_USAGE;
-    }
     json_decref(object);
-    return code;
+    return fine ? EXIT_RIGHT : EXIT_USAGE;
 }
 
 static json_t *control_print(const char *progress, const struct control_result *result,
@@ -515,33 +512,16 @@ free_rows:
 int bench_control(int argc, char **argv)
 {
     struct bench_control_options options;
-    char text[OPTIONS_TEXT_BYTES];
-    int level, rank, size, code;
+    char text[OPTIONS_TEXT_BYTES] = "";
+    bool parsed = options_parse(bench_control_rows, argc, argv, &options, text) &&
+                  json_file_fits("--json", options.json, text, sizeof(text));
+    int rank, code;
 
-    if (!options_parse(bench_control_rows, argc, argv, &options, text)) {
-        say("%s", text);
-        return EXIT_USAGE;
-    }
-    if (options.help) {
+    if (parsed && options.help) {
         bench_control_help();
         return EXIT_RIGHT;
     }
-    if (launched_rank() < 0) {
-        say("bench control needs 2 ranks: mpirun -n 2 kvferry bench control");
-        return EXIT_USAGE;
-    }
-    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size == 2) {
-        code = control_all(&options, rank);
-    } else {
-        code = EXIT_USAGE;
-        if (rank == 0) {
-            say("bench control needs 2 ranks, this world has %d: mpirun -n 2 kvferry bench control",
-                size);
-        }
-    }
-    MPI_Finalize();
-    return code;
+    return launched_start_pair("bench control", parsed, text, &rank, &code)
+               ? launched_end(control_all(&options, rank))
+               : code;
 }

@@ -11,6 +11,8 @@
 #include "bench.h"
 #include "bench_commands.h"
 #include "bench_rung.h"
+#include "json_file.h"
+#include "launched.h"
 #include "options.h"
 #include "say.h"
 
@@ -119,14 +121,10 @@ static bool bench_copy_shape(struct bench_copy *copy, enum bench_shape shape,
 static int bench_copy_write(const char *path, const struct bench_result *results, uint32_t count)
 {
     json_t *object = bench_json(results, count);
-    int code = EXIT_RIGHT;
+    bool fine = json_file_write("--json", path, object, 2);
 
-    if (object == NULL || json_dump_file(object, path, JSON_INDENT(2)) != 0) {
-        say("--json %s: cannot be written", path);
-        code = EXIT_USAGE;
-    }
     json_decref(object);
-    return code;
+    return fine ? EXIT_RIGHT : EXIT_USAGE;
 }
 
 static int bench_copy_all(struct bench_copy *copy)
@@ -157,33 +155,16 @@ static int bench_copy_all(struct bench_copy *copy)
 int bench_copy(int argc, char **argv)
 {
     struct bench_copy copy = {.next_rid = 1};
-    char text[OPTIONS_TEXT_BYTES];
-    int level, size, code;
+    char text[OPTIONS_TEXT_BYTES] = "";
+    bool parsed = options_parse(bench_copy_rows, argc, argv, &copy.options, text) &&
+                  json_file_fits("--json", copy.options.json, text, sizeof(text));
+    int code;
 
-    if (!options_parse(bench_copy_rows, argc, argv, &copy.options, text)) {
-        say("%s", text);
-        return EXIT_USAGE;
-    }
-    if (copy.options.help) {
+    if (parsed && copy.options.help) {
         bench_copy_help();
         return EXIT_RIGHT;
     }
-    if (launched_rank() < 0) {
-        say("bench copy needs 2 ranks: mpirun -n 2 kvferry bench copy");
-        return EXIT_USAGE;
-    }
-    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-    MPI_Comm_rank(MPI_COMM_WORLD, &copy.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size == 2) {
-        code = bench_copy_all(&copy);
-    } else {
-        code = EXIT_USAGE;
-        if (copy.rank == 0) {
-            say("bench copy needs 2 ranks, this world has %d: mpirun -n 2 kvferry bench copy",
-                size);
-        }
-    }
-    MPI_Finalize();
-    return code;
+    return launched_start_pair("bench copy", parsed, text, &copy.rank, &code)
+               ? launched_end(bench_copy_all(&copy))
+               : code;
 }

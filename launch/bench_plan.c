@@ -17,6 +17,7 @@
 
 #include "bench_commands.h"
 #include "model.h"
+#include "json_file.h"
 #include "options.h"
 #include "plan.h"
 #include "rng.h"
@@ -357,8 +358,7 @@ static int bench_plan_print(const struct bench_plan_options *options, const stru
     object = json_pack("{s:s, s:i, s:o, s:o}", "model", model->name, "layers",
                        (int)model->facts.layer_count, "plans", bench_plan_rows_json(results, count),
                        "same_blocks", bench_plan_rows_json(same, SAME_ROWS));
-    if (options->json != NULL && json_dump_file(object, options->json, JSON_INDENT(2)) != 0) {
-        say("--json %s: cannot be written", options->json);
+    if (options->json != NULL && !json_file_write("--json", options->json, object, 2)) {
         code = EXIT_USAGE;
     }
     json_decref(object);
@@ -384,7 +384,8 @@ int bench_plan(int argc, char **argv)
         bench_plan_help();
         return EXIT_RIGHT;
     }
-    if (!model_load(options.model, 0, &model, text)) {
+    if (!json_file_fits("--json", options.json, text, sizeof(text)) ||
+        !model_load(options.model, 0, &model, text)) {
         say("%s", text);
         return EXIT_USAGE;
     }

@@ -16,6 +16,8 @@
 #include "bench_commands.h"
 #include "consensus/collective_mpi.h"
 #include "consensus/sweep.h"
+#include "json_file.h"
+#include "launched.h"
 #include "options.h"
 #include "say.h"
 
@@ -343,14 +345,10 @@ static json_t *sweep_print(const struct sweep_row *row)
 static int sweep_write(const char *path, int ranks, json_t *rows)
 {
     json_t *object = json_pack("{s:s, s:i, s:O}", "unit", "us", "ranks", ranks, "rows", rows);
-    int code = EXIT_RIGHT;
+    bool fine = json_file_write("--json", path, object, 2);
 
-    if (object == NULL || json_dump_file(object, path, JSON_INDENT(2)) != 0) {
-        say("--json %s: cannot be written", path);
-        code = EXIT_USAGE;
-    }
     json_decref(object);
-    return code;
+    return fine ? EXIT_RIGHT : EXIT_USAGE;
 }
 
 static bool sweep_bench_all(struct sweep_bench *bench, const struct bench_sweep_options *options,
@@ -409,19 +407,22 @@ static int sweep_bench_run(const struct bench_sweep_options *options)
 int bench_sweep(int argc, char **argv)
 {
     struct bench_sweep_options options;
-    char text[OPTIONS_TEXT_BYTES];
-    int code, level;
+    struct launched launched;
+    char text[OPTIONS_TEXT_BYTES] = "";
+    bool parsed = options_parse(bench_sweep_rows, argc, argv, &options, text) &&
+                  json_file_fits("--json", options.json, text, sizeof(text));
+    int code;
 
-    if (!options_parse(bench_sweep_rows, argc, argv, &options, text)) {
-        say("%s", text);
-        return EXIT_USAGE;
-    }
-    if (options.help) {
+    if (parsed && options.help) {
         bench_sweep_help();
         return EXIT_RIGHT;
     }
-    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+    if (!parsed) {
+        return launched_refuse(EXIT_USAGE, text);
+    }
+    if (!launched_start(&launched)) {
+        return EXIT_USAGE;
+    }
     code = sweep_bench_run(&options);
-    MPI_Finalize();
-    return code;
+    return launched_end(code);
 }

@@ -25,6 +25,7 @@ static const char *const fault_extra_words[FAULT_EXTRAS] = {
 };
 
 static const char *const fault_time_words[] = {"slow-ms", "silent-ms"};
+static const char fault_kill_word[] = "kill";
 
 const char *fault_fate_word(enum fault_fate fate)
 {
@@ -40,7 +41,7 @@ const char *fault_extra_word(enum fault_extra extra)
 
 static bool fault_unknown(const char *word, char *text_out)
 {
-    const char *words[FAULT_FATES - 1 + FAULT_EXTRAS + 2];
+    const char *words[FAULT_FATES - 1 + FAULT_EXTRAS + 3];
     const char *nearest;
     size_t count = 0;
 
@@ -52,6 +53,7 @@ static bool fault_unknown(const char *word, char *text_out)
     }
     words[count++] = fault_time_words[0];
     words[count++] = fault_time_words[1];
+    words[count++] = fault_kill_word;
     nearest = options_nearest(word, words, count);
     snprintf(text_out, OPTIONS_TEXT_BYTES, "--faults: unknown word \"%s\"%s%s", word,
              nearest != NULL ? "; the nearest is " : "; see --help",
@@ -89,6 +91,28 @@ static bool fault_time(const char *word, const char *value, uint64_t *ms_out, ch
     return false;
 }
 
+/* "2@17" or "2@end". */
+static bool fault_kill(char *value, struct fault_spec *spec, char *text_out)
+{
+    char *at = strchr(value, '@');
+    uint64_t rank, ended = FAULTS_AT_END;
+
+    if (at != NULL) {
+        *at = '\0';
+        if (options_whole(value, 0, FAULTS_NO_RANK - 1, &rank) &&
+            (strcmp(at + 1, "end") == 0 || options_whole(at + 1, 0, FAULTS_AT_END - 1, &ended))) {
+            spec->kill_rank = (uint32_t)rank;
+            spec->kill_at = (uint32_t)ended;
+            return true;
+        }
+        *at = '@';
+    }
+    snprintf(text_out, OPTIONS_TEXT_BYTES,
+             "--faults: kill is \"%s\"; want RANK@N or RANK@end, N requests that have ended",
+             value);
+    return false;
+}
+
 /* One "word=value"; `word` is cut at the sign. */
 static bool fault_word(char *word, struct fault_spec *spec, char *text_out)
 {
@@ -115,13 +139,16 @@ static bool fault_word(char *word, struct fault_spec *spec, char *text_out)
     if (strcmp(word, fault_time_words[1]) == 0) {
         return fault_time(word, value, &spec->silent_ms, text_out);
     }
-    return fault_unknown(word, text_out);
+    return strcmp(word, fault_kill_word) == 0 ? fault_kill(value, spec, text_out)
+                                              : fault_unknown(word, text_out);
 }
 
 bool faults_parse(const char *text, struct fault_spec *spec_out, char *text_out)
 {
-    struct fault_spec spec = {
-        .any = true, .slow_ms = FAULTS_SLOW_MS, .silent_ms = FAULTS_SILENT_MS};
+    struct fault_spec spec = {.any = true,
+                              .slow_ms = FAULTS_SLOW_MS,
+                              .silent_ms = FAULTS_SILENT_MS,
+                              .kill_rank = FAULTS_NO_RANK};
     char word[FAULTS_WORD_BYTES];
     double sum = 0;
 

@@ -14,6 +14,8 @@
 #include <kvferry/kvf_topology.h>
 
 #define FAULTS_ALL_RANKS UINT32_MAX
+#define FAULTS_NO_RANK UINT32_MAX
+#define FAULTS_AT_END UINT32_MAX
 
 /* X(name, word): what becomes of a request; at most one of them each. docs/run.md, "Faults". */
 #define FAULTS_FATE_LIST(X) \
@@ -63,6 +65,8 @@ struct fault_spec {
     double extras[FAULT_EXTRAS];
     uint64_t slow_ms;   /* a slow writer waits so long before each piece */
     uint64_t silent_ms; /* a silent writer's process stands still so long */
+    uint32_t kill_rank; /* of the world, which ends itself with SIGKILL; or FAULTS_NO_RANK */
+    uint32_t kill_at;   /* when so many requests have ended on it, or FAULTS_AT_END */
 };
 
 struct fault {
@@ -75,8 +79,8 @@ struct fault {
 };
 
 /*
- * "word=P%" or "word-ms=N" with commas between. False: text_out (OPTIONS_TEXT_BYTES long) names the
- * word, the value and what was wanted; an unknown word names the nearest.
+ * "word=P%", "word-ms=N" or "kill=RANK@N" with commas between. False: text_out (OPTIONS_TEXT_BYTES
+ * long) names the word, the value and what was wanted; an unknown word names the nearest.
  */
 bool faults_parse(const char *text, struct fault_spec *spec_out, char *text_out);
 

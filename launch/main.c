@@ -1,5 +1,5 @@
 /*
- * main.c - the program `kvferry`: finds the command. Help, version and wrong words need no MPI.
+ * main.c - the program `kvferry`: finds the command. Help and version need no MPI.
  */
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include <kvferry/kvferry.h>
 
 #include "commands.h"
+#include "launched.h"
 #include "options.h"
 #include "say.h"
 
@@ -36,7 +37,7 @@ static const struct command_row commands[] = {
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
-static const struct command_row *command_find(const char *name)
+static const struct command_row *command_find(const char *name, char *text_out)
 {
     const char *names[COMMAND_COUNT];
     const char *near;
@@ -48,11 +49,8 @@ static const struct command_row *command_find(const char *name)
         }
     }
     near = options_nearest(name, names, COMMAND_COUNT);
-    if (near != NULL) {
-        say("unknown command \"%.60s\"; the nearest is %s", name, near);
-    } else {
-        say("unknown command \"%.60s\"; see kvferry help", name);
-    }
+    snprintf(text_out, OPTIONS_TEXT_BYTES, "unknown command \"%.60s\"; %s%s", name,
+             near != NULL ? "the nearest is " : "see kvferry help", near != NULL ? near : "");
     return NULL;
 }
 
@@ -73,14 +71,15 @@ static void help_all(void)
 static int help(int argc, char **argv)
 {
     const struct command_row *row;
+    char text[OPTIONS_TEXT_BYTES];
 
     if (argc == 0) {
         help_all();
         return EXIT_RIGHT;
     }
-    row = command_find(argv[0]);
+    row = command_find(argv[0], text);
     if (row == NULL) {
-        return EXIT_USAGE;
+        return launched_refuse(EXIT_USAGE, text);
     }
     switch (row->command) {
     case COMMAND_RUN:
@@ -114,14 +113,14 @@ static const char *command_alias(const char *word)
 int main(int argc, char **argv)
 {
     const struct command_row *row;
+    char text[OPTIONS_TEXT_BYTES];
 
     if (argc < 2) {
-        say("no command; see kvferry help");
-        return EXIT_USAGE;
+        return launched_refuse(EXIT_USAGE, "no command; see kvferry help");
     }
-    row = command_find(command_alias(argv[1]));
+    row = command_find(command_alias(argv[1]), text);
     if (row == NULL) {
-        return EXIT_USAGE;
+        return launched_refuse(EXIT_USAGE, text);
     }
     switch (row->command) {
     case COMMAND_RUN:
@@ -136,8 +135,9 @@ int main(int argc, char **argv)
         printf("kvferry %s\n", kvf_version());
         return EXIT_RIGHT;
     case COMMAND_LATER:
-        say("the command %s is not in this release; see kvferry help", row->name);
-        return EXIT_USAGE;
+        snprintf(text, sizeof(text), "the command %s is not in this release; see kvferry help",
+                 row->name);
+        return launched_refuse(EXIT_USAGE, text);
     }
     return EXIT_USAGE;
 }

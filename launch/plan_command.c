@@ -11,6 +11,7 @@
 
 #include "commands.h"
 #include "geometry_answer.h"
+#include "json_file.h"
 #include "options.h"
 #include "plan_note.h"
 #include "plan_source.h"
@@ -270,12 +271,9 @@ static int plan_dump(const struct planning *planning)
 {
     const char *path = planning->options->dump;
     json_t *json = geometry_dump_write(planning->source.dump);
-    bool fine = json != NULL && json_dump_file(json, path, JSON_INDENT(1)) == 0;
+    bool fine = json_file_write("--dump-geometry", path, json, 1);
 
     json_decref(json);
-    if (!fine) {
-        say("--dump-geometry %s: cannot be written", path);
-    }
     return fine ? EXIT_RIGHT : EXIT_USAGE;
 }
 

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "json_file.h"
+#include "launched.h"
 #include "options.h"
 #include "run.h"
 #include "say.h"
@@ -127,6 +129,13 @@ static bool run_read_faults(struct run *run, char *text_out)
     if (!faults_parse(options->faults, &run->faults, text_out)) {
         return false;
     }
+    if (run->faults.kill_rank != FAULTS_NO_RANK &&
+        run->faults.kill_rank >= run->topology->rank_count) {
+        snprintf(text_out, OPTIONS_TEXT_BYTES,
+                 "--faults: kill names rank %u; the ranks are 0 to %u", run->faults.kill_rank,
+                 run->topology->rank_count - 1);
+        return false;
+    }
     for (int i = 0; i < 2; i++) {
         if (run->faults.fates[needs[i].fate] > 0 && strcmp(options->order, needs[i].order) != 0) {
             snprintf(text_out, OPTIONS_TEXT_BYTES, "--faults %s needs --order %s",
@@ -158,7 +167,17 @@ static bool run_read(struct run *run, int argc, char **argv, char *text_out)
             return false;
         }
     }
+    if (strcmp(options->progress, "setting") == 0) {
+        options->progress = NULL;
+    }
     return run_read_pieces(run, text_out) && run_read_faults(run, text_out);
+}
+
+/* Files that the run ends with: better refused before it. */
+static bool run_can_write(const struct run *run, char *text_out)
+{
+    return json_file_fits("--json", run->options.json, text_out, OPTIONS_TEXT_BYTES) &&
+           json_file_fits("--dump-geometry", run->options.dump, text_out, OPTIONS_TEXT_BYTES);
 }
 
 /* Requests one by one, then the last checks and the report. */
@@ -177,6 +196,7 @@ static int run_replay(struct run *run)
     run->wall_s = (double)(run_now() - start_ns) / 1e9;
     run_check_all(run);
     run_barrier(run);
+    run_fault_kill(run, true);
     code = run_dump_write(run);
     return code == EXIT_RIGHT ? run_report(run) : code;
 }
@@ -227,27 +247,59 @@ static bool run_is_watched(void)
     return strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0;
 }
 
-static int run_under_mpi(struct run *run)
+static int run_under_mpi(struct run *run, bool fine, char *text)
 {
+    struct launched launched;
     bool leave = false;
-    int level, code;
+    int code;
 
-    run_waker_open(run); /* a child of a process that has no threads yet */
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
-        say("MPI cannot be started");
+    if (fine) {
+        run_waker_open(run); /* a child of a process that has no threads yet */
+    }
+    if (!launched_start(&launched)) {
         return EXIT_USAGE;
     }
-    MPI_Comm_rank(MPI_COMM_WORLD, &run->world_rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &run->world_size);
+    run->world_rank = launched.rank;
+    run->world_size = launched.size;
+    run->node_rank = launched.node_rank;
+    run->node_size = launched.node_size;
     run->options.show = run_is_watched();
-    code = run_all(run, &leave);
+    if (fine && run->world_rank == 0) {
+        fine = run_can_write(run, text);
+    }
+    code = launched_agree(fine ? EXIT_RIGHT : EXIT_USAGE, text);
+    if (code == EXIT_RIGHT && run->options.help) {
+        if (run->world_rank == 0) {
+            command_run_help();
+        }
+    } else if (code == EXIT_RIGHT) {
+        code = run_all(run, &leave);
+    }
     run_world_close(run);
     run_waker_close(run);
     if (leave) {
         fflush(NULL);
         _exit(code);
     }
-    MPI_Finalize();
+    return launched_end(code);
+}
+
+/* Without a launcher: help, or what is wrong with that. */
+static int run_alone(struct run *run, bool fine, const char *text)
+{
+    int code = EXIT_USAGE;
+
+    if (!fine) {
+        say("%s", text);
+    } else if (run->options.help) {
+        command_run_help();
+        code = EXIT_RIGHT;
+    } else {
+        say("this topology has %u ranks, and this is a world of one: start it with mpirun -n %u "
+            "kvferry run ...",
+            run->topology->rank_count, run->topology->rank_count);
+    }
+    run_world_close(run);
     return code;
 }
 
@@ -255,34 +307,7 @@ int command_run(int argc, char **argv)
 {
     static struct run run; /* large, and there is one */
     char text[OPTIONS_TEXT_BYTES] = "";
-    int launched = launched_rank();
-    int code;
+    bool fine = run_read(&run, argc, argv, text);
 
-    if (!run_read(&run, argc, argv, text)) {
-        if (launched <= 0) {
-            say("%s", text);
-        }
-        code = EXIT_USAGE;
-        goto close_run;
-    }
-    if (run.options.help) {
-        command_run_help();
-        code = EXIT_RIGHT;
-        goto close_run;
-    }
-    if (strcmp(run.options.progress, "setting") == 0) {
-        run.options.progress = NULL;
-    }
-    if (launched < 0) {
-        say("this topology has %u ranks, and this is a world of one: start it with mpirun -n %u "
-            "kvferry run ...",
-            run.topology->rank_count, run.topology->rank_count);
-        code = EXIT_USAGE;
-        goto close_run;
-    }
-    return run_under_mpi(&run);
-
-close_run:
-    run_world_close(&run);
-    return code;
+    return launched_rank() < 0 ? run_alone(&run, fine, text) : run_under_mpi(&run, fine, text);
 }

@@ -188,6 +188,7 @@ struct run {
     struct run_options options;
     struct fault_spec faults;
     int world_rank, world_size;
+    int node_rank, node_size; /* among the ranks of this node */
     struct kvf_topology *topology;
     const struct kvf_instance *instance;
     enum kvf_side side;
@@ -224,6 +225,7 @@ struct run {
     uint32_t ended; /* requests whose last event came: the same on all ranks of the group */
     struct kvf_block_list *lists; /* [groups], scratch */
     bool damaged;
+    uint64_t moved_ns; /* when a request last ended here */
 
     uint32_t dump_job;               /* its geometry is dumped; RUN_NO_JOB = none */
     struct json_t *dump_own;         /* this rank's part, owns; NULL = not opened here */
@@ -261,6 +263,9 @@ void run_world_close(struct run *run); /* frees all that the above made, not the
 
 /* Highest exit code over the ranks. Collective. */
 int run_agree(int code);
+
+/* MPI_Allreduce over the world that a lost rank ends. */
+void run_reduce(const void *own, void *all, int count, MPI_Datatype type, MPI_Op op);
 
 /* run_engine.c */
 int run_engine(struct run *run);
@@ -313,11 +318,17 @@ bool run_fault_expects(const struct run *run, const struct run_live *live, enum 
 bool run_judge(struct run *run);
 bool run_judged_well(const struct run *run);
 
+/* Ends this rank as planted, when it is time; `end`: after the last request. */
+void run_fault_kill(const struct run *run, bool end);
+
 /* Before MPI is started: a child that lets this process go on after it stood still. */
 void run_waker_open(struct run *run);
 void run_waker_close(struct run *run);
 
-/* Waits until all ranks are here, stepping the library meanwhile. */
+/*
+ * Waits until all ranks are here, stepping the library meanwhile. When a rank is lost, the wait
+ * ends this process.
+ */
 void run_barrier(struct run *run);
 
 /* run_work.c: page work of one live request; true when its step is over. */

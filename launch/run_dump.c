@@ -10,6 +10,8 @@
 #include <jansson.h>
 
 #include "layout_json.h"
+#include "json_file.h"
+#include "launched.h"
 #include "run.h"
 #include "say.h"
 
@@ -167,6 +169,7 @@ static char *dump_own_text(const struct run *run)
 static bool dump_gather(const struct run *run, char *own, struct dump_texts *texts)
 {
     int bytes = own == NULL ? 0 : (int)strlen(own);
+    MPI_Request request;
     size_t sum = 0;
     bool fine;
 
@@ -175,7 +178,8 @@ static bool dump_gather(const struct run *run, char *own, struct dump_texts *tex
     if (run_agree(texts->sizes != NULL && texts->offsets != NULL ? 0 : 1) != 0) {
         return false;
     }
-    MPI_Gather(&bytes, 1, MPI_INT, texts->sizes, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    MPI_Igather(&bytes, 1, MPI_INT, texts->sizes, 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
+    launched_wait(&request);
     for (int r = 0; run->world_rank == 0 && r < run->world_size; r++) {
         texts->offsets[r] = (int)sum;
         sum += (size_t)texts->sizes[r];
@@ -183,8 +187,9 @@ static bool dump_gather(const struct run *run, char *own, struct dump_texts *tex
     texts->all = sum < INT32_MAX ? calloc(1, sum + 1) : NULL;
     fine = run_agree(texts->all != NULL ? 0 : 1) == 0;
     if (fine) {
-        MPI_Gatherv(own, bytes, MPI_CHAR, texts->all, texts->sizes, texts->offsets, MPI_CHAR, 0,
-                    MPI_COMM_WORLD);
+        MPI_Igatherv(own, bytes, MPI_CHAR, texts->all, texts->sizes, texts->offsets, MPI_CHAR, 0,
+                     MPI_COMM_WORLD, &request);
+        launched_wait(&request);
     }
     return fine;
 }
@@ -255,11 +260,8 @@ static bool dump_save(const struct run *run, const struct dump_texts *texts)
                dump_add(dump, request, run->topology->instances[instance].side,
                         texts->all + texts->offsets[r], (size_t)texts->sizes[r]);
     }
-    fine = fine && json_dump_file(dump, run->options.dump, JSON_INDENT(1)) == 0;
+    fine = json_file_write("--dump-geometry", run->options.dump, fine ? dump : NULL, 1);
     json_decref(dump);
-    if (!fine) {
-        say("--dump-geometry %s: cannot be written", run->options.dump);
-    }
     return fine;
 }
 

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "launched.h"
 #include "run.h"
 #include "say.h"
 
@@ -21,6 +22,8 @@
 #define RUN_IDLE_YIELDS 64u
 #define RUN_SLEEP_NS 50000        /* with live requests */
 #define RUN_SLEEP_LONG_NS 1000000 /* with none */
+#define RUN_STUCK_NS 20000000000u /* with requests that wait, after a rank was lost */
+#define RUN_LEAVE_NS 1000000000u  /* with none */
 
 /* Set by SIGUSR1: say what each live request waits for. */
 static volatile sig_atomic_t run_dump_asked;
@@ -654,17 +657,39 @@ static bool run_turn(struct run *run, struct run_live **next, uint32_t *idle)
     return true;
 }
 
+/*
+ * Leaves when a rank is lost and nothing has moved here for so long: what can end without it has
+ * ended by then, its group at its own deadline.
+ */
+static void run_look_out(struct run *run, bool moved, uint64_t patience_ns)
+{
+    uint64_t now_ns = run_now();
+    char when[96];
+
+    if (moved) {
+        run->moved_ns = now_ns;
+    }
+    if (now_ns < run->moved_ns + patience_ns || !launched_lost()) {
+        return;
+    }
+    snprintf(when, sizeof(when), "%u of %u requests have ended here", run->ended, run->order_count);
+    launched_leave(when);
+}
+
 int run_engine(struct run *run)
 {
     const struct sigaction on_dump = {.sa_handler = run_on_signal, .sa_flags = SA_RESTART};
     struct run_live *next = NULL;
     bool terminal = run->world_rank == 0 && run->options.show;
     uint64_t shown_ns = 0;
-    uint32_t idle = 0;
+    uint32_t idle = 0, ended = UINT32_MAX;
 
     sigaction(SIGUSR1, &on_dump, NULL);
     run->start_ns = run_now();
     while (run->order_at < run->order_count || run->live != NULL || !run_order_all_heard(run)) {
+        run_look_out(run, run->ended != ended, RUN_STUCK_NS);
+        ended = run->ended;
+        run_fault_kill(run, false);
         if (!run_turn(run, &next, &idle)) {
             run->damaged = true;
             break;
@@ -697,6 +722,7 @@ void run_barrier(struct run *run)
         if (done) {
             return;
         }
+        run_look_out(run, turn == 0, RUN_LEAVE_NS);
         if ((!run->caller || kvf_progress(run->kvf) != KVF_OK) && turn > RUN_IDLE_YIELDS) {
             nanosleep(&nap, NULL);
         }

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launched.h"
 #include "run.h"
 #include "say.h"
 
@@ -362,8 +363,8 @@ bool run_judge(struct run *run)
             ends[count + at] = seen->status;
         }
     }
-    MPI_Allreduce(MPI_IN_PLACE, ends, (int)count * 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    MPI_Allreduce(mine, all, 2, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    run_reduce(MPI_IN_PLACE, ends, (int)count * 2, MPI_INT, MPI_MAX);
+    run_reduce(mine, all, 2, MPI_UINT64_T, MPI_SUM);
     memset(&run->verdicts, 0, sizeof(run->verdicts));
     run->verdicts.twice = all[0];
     run->verdicts.bad_calls = all[1];
@@ -399,6 +400,18 @@ static void run_waker(int from)
         }
     }
     _exit(0);
+}
+
+void run_fault_kill(const struct run *run, bool end)
+{
+    const struct fault_spec *faults = &run->faults;
+
+    if (!faults->any || faults->kill_rank != (uint32_t)run->world_rank) {
+        return;
+    }
+    if (end ? faults->kill_at == FAULTS_AT_END : run->ended >= faults->kill_at) {
+        raise(SIGKILL);
+    }
 }
 
 void run_waker_open(struct run *run)

@@ -8,6 +8,8 @@
 
 #include <jansson.h>
 
+#include "json_file.h"
+#include "launched.h"
 #include "run.h"
 #include "say.h"
 
@@ -158,12 +160,14 @@ static bool run_gather_samples(const struct run *run, struct run_totals *totals)
     int *counts = calloc((size_t)run->world_size * 2, sizeof(*counts));
     struct run_sample *all = NULL;
     double *values = NULL;
+    MPI_Request request;
     size_t sum = 0;
     bool fine = counts != NULL;
 
     fine = run_agree(fine ? 0 : 1) == 0;
     if (fine) {
-        MPI_Gather(&bytes, 1, MPI_INT, counts, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        MPI_Igather(&bytes, 1, MPI_INT, counts, 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
+        launched_wait(&request);
         for (int r = 0; run->world_rank == 0 && r < run->world_size; r++) {
             counts[run->world_size + r] = (int)sum;
             sum += (size_t)counts[r];
@@ -173,8 +177,9 @@ static bool run_gather_samples(const struct run *run, struct run_totals *totals)
         fine = run_agree(all != NULL && values != NULL ? 0 : 1) == 0;
     }
     if (fine) {
-        MPI_Gatherv(run->samples, bytes, MPI_BYTE, all, counts, counts + run->world_size, MPI_BYTE,
-                    0, MPI_COMM_WORLD);
+        MPI_Igatherv(run->samples, bytes, MPI_BYTE, all, counts, counts + run->world_size, MPI_BYTE,
+                     0, MPI_COMM_WORLD, &request);
+        launched_wait(&request);
         run_rank_figures(all, sum / sizeof(*all), values, totals->figures);
     }
     free(values);
@@ -218,10 +223,9 @@ static bool run_total(struct run *run, struct run_totals *totals)
         return false;
     }
     run_own_sums(run, sums, &times[2]);
-    MPI_Allreduce(sums, totals->sums, SUM_COUNT, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    MPI_Allreduce(times, most, 5, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    MPI_Allreduce(run->outcomes, outcomes, (int)run->schedule.job_count, MPI_UINT8_T, MPI_BOR,
-                  MPI_COMM_WORLD);
+    run_reduce(sums, totals->sums, SUM_COUNT, MPI_UINT64_T, MPI_SUM);
+    run_reduce(times, most, 5, MPI_DOUBLE, MPI_MAX);
+    run_reduce(run->outcomes, outcomes, (int)run->schedule.job_count, MPI_UINT8_T, MPI_BOR);
     totals->seconds = most[0];
     totals->transfer_seconds = most[1];
     totals->connect_seconds = most[2];
@@ -418,14 +422,10 @@ static json_t *run_json(const struct run *run, const struct run_totals *totals)
 static int run_write_json(const struct run *run, const struct run_totals *totals)
 {
     json_t *object = run_json(run, totals);
-    int code = EXIT_RIGHT;
+    bool fine = json_file_write("--json", run->options.json, object, 2);
 
-    if (object == NULL || json_dump_file(object, run->options.json, JSON_INDENT(2)) != 0) {
-        say("--json %s: cannot be written", run->options.json);
-        code = EXIT_USAGE;
-    }
     json_decref(object);
-    return code;
+    return fine ? EXIT_RIGHT : EXIT_USAGE;
 }
 
 /* The lowest rank's text of a refusal to rank 0; a rank that has none has at most the code. */
@@ -433,11 +433,13 @@ static void run_share_refusal(struct run *run)
 {
     int lowest = run->refused[0] != 0 ? run->world_rank : run->world_size;
     int code = run->refused_code, any = code;
+    MPI_Request request;
 
-    MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    MPI_Allreduce(&code, &any, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    run_reduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN);
+    run_reduce(&code, &any, 1, MPI_INT, MPI_MIN);
     if (lowest < run->world_size) {
-        MPI_Bcast(run->refused, sizeof(run->refused), MPI_CHAR, lowest, MPI_COMM_WORLD);
+        MPI_Ibcast(run->refused, sizeof(run->refused), MPI_CHAR, lowest, MPI_COMM_WORLD, &request);
+        launched_wait(&request);
     } else {
         snprintf(run->refused, sizeof(run->refused), "%s: %s",
                  kvf_status_name((enum kvf_status)any), kvf_status_text((enum kvf_status)any));

@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 
+#include "launched.h"
 #include "run.h"
 #include "say.h"
 
@@ -18,10 +19,15 @@
 
 int run_agree(int code)
 {
-    int all = code;
+    return launched_agree(code, NULL);
+}
 
-    MPI_Allreduce(&code, &all, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    return all;
+void run_reduce(const void *own, void *all, int count, MPI_Datatype type, MPI_Op op)
+{
+    MPI_Request request;
+
+    MPI_Iallreduce(own, all, count, type, op, MPI_COMM_WORLD, &request);
+    launched_wait(&request);
 }
 
 /* ---- the world ------------------------------------------------------------------------------- */
@@ -141,11 +147,13 @@ static int run_read_trace(struct run *run)
 static void run_broadcast(void *bytes, uint64_t count)
 {
     uint8_t *at = bytes;
+    MPI_Request request;
 
     while (count > 0) {
         int part = count > (1u << 30) ? 1 << 30 : (int)count;
 
-        MPI_Bcast(at, part, MPI_BYTE, 0, MPI_COMM_WORLD);
+        MPI_Ibcast(at, part, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+        launched_wait(&request);
         at += part;
         count -= (uint64_t)part;
     }
@@ -433,24 +441,19 @@ static uint64_t run_memory_available(void)
 static int run_check_memory(struct run *run, uint64_t bytes)
 {
     uint64_t found = run_memory_available();
-    uint64_t needed = 0;
+    uint64_t needed = launched_node_sum(bytes);
     int code = EXIT_RIGHT;
-    int node_rank, node_size;
     cpu_set_t cpus;
-    MPI_Comm node;
 
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-    MPI_Comm_rank(node, &node_rank);
-    MPI_Comm_size(node, &node_size);
-    MPI_Allreduce(&bytes, &needed, 1, MPI_UINT64_T, MPI_SUM, node);
-    MPI_Comm_free(&node);
-    run->crowded = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) < node_size;
+    run->crowded =
+        sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) < run->node_size;
     if (needed > found) {
         code = EXIT_USAGE;
-        if (node_rank == 0) {
+        if (run->node_rank == 0) {
             say("the pools of the %d ranks of this machine need %llu MiB of memory, %llu MiB are "
                 "available: use --scale-layers, --max-tokens, --pool-blocks or --pool-mb",
-                node_size, (unsigned long long)(needed >> 20), (unsigned long long)(found >> 20));
+                run->node_size, (unsigned long long)(needed >> 20),
+                (unsigned long long)(found >> 20));
         }
     }
     return run_agree(code);

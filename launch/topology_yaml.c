@@ -160,8 +160,16 @@ bool topology_load(const char *text, struct kvf_topology **topology_out, char *t
     if (data_is_path(text)) {
         return topology_file(text, topology_out, text_out);
     }
-    if (strpbrk(text, " ;=") == NULL && data_find("topologies", text, path, near)) {
-        return topology_file(path, topology_out, text_out);
+    if (strpbrk(text, " ;=") == NULL && strcmp(text, "ctx") != 0 && strcmp(text, "gen") != 0 &&
+        text[0] != '\0') {
+        if (data_find("topologies", text, path, near)) {
+            return topology_file(path, topology_out, text_out);
+        }
+        snprintf(text_out, TOPOLOGY_TEXT_BYTES,
+                 "no topology \"%.60s\"%s%s; want a name from %.200s, a file with '/' or .yaml in "
+                 "it, or a text as in \"ctx tp=2 pp=2; gen tp=4\"",
+                 text, near[0] != '\0' ? "; the nearest is " : "", near, path);
+        return false;
     }
     return kvf_topology_parse(text, topology_out, text_out, TOPOLOGY_TEXT_BYTES) == KVF_OK;
 }
