@@ -118,9 +118,9 @@ struct kvf_pool_params {
 /*
  * Takes memory that peers of this node can map. Needed and found are compared first: E_SHM_SPACE or
  * E_MEM_SPACE before anything is taken, never a SIGBUS later. Contents are zero.
- * An error is this rank's alone, and nothing is kept of the call: take another pool instead, or call
- * kvf_publish() with NULL in its place, or with a layout without pools, which then returns the code
- * on all ranks. Blocks while pages are touched. MPI thread, before kvf_publish().
+ * An error is this rank's alone, and nothing is kept of the call: take another pool instead, or
+ * call kvf_publish() with NULL in its place, or with a layout without pools, which then returns the
+ * code on all ranks. Blocks while pages are touched. MPI thread, before kvf_publish().
  */
 KVF_API enum kvf_status kvf_pool_alloc(struct kvf *kvf, const struct kvf_pool_params *params,
                                        struct kvf_pool **pool_out);
