@@ -200,6 +200,7 @@ struct sim_said {
 struct sim_board {
     uint32_t count;
     uint32_t members[SIM_RANKS_MAX]; /* ranks */
+    uint32_t news;          /* sweeps up to the last one in which somebody said something */
     bool escaped;           /* a rank has closed a request alone: releases differ from then on */
     uint32_t said_count[2]; /* outcomes; releases */
     struct sim_said said[2][SIM_SAID_MAX];
@@ -364,6 +365,8 @@ bool group_sweep(struct sim_world *world, uint32_t rank, bool look);
 /* The rank learns its next decision; false: there is none. */
 bool group_decide(struct sim_world *world, uint32_t rank);
 void group_lost(struct sim_world *world, uint32_t rank);
+/* There is something that it has not seen, in a sweep to come or in one that others have seen. */
+bool group_waits(const struct sim_world *world, uint32_t rank);
 /* No other rank needs this one's sweeps any more. */
 bool group_left(const struct sim_world *world, uint32_t rank);
 

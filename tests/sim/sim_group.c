@@ -59,7 +59,7 @@ void group_open(struct sim_world *world, uint32_t rank)
     self->said[0] = self->said[1] = 0;
     self->word_due = false;
     if (board->count == 1)
-        board->said_count[0] = board->said_count[1] = 0;
+        board->news = board->said_count[0] = board->said_count[1] = 0;
     if (sweep_open(&sim_heap, &params, &self->sweep) != KVF_OK)
         sim_fail(world, "a sweep does not open");
 }
@@ -202,6 +202,8 @@ static void post(struct sim_world *world, uint32_t rank, const struct sweep_acti
     memcpy(given[self->board][slot][self->member], action->u.post.bytes, action->u.post.len_bytes);
     lengths[self->board][slot][self->member] = action->u.post.len_bytes;
     self->started++;
+    if (action->u.post.bytes[14] > 0 && world->boards[self->board].news < self->started)
+        world->boards[self->board].news = self->started;
     world->tally->sweeps++;
 }
 
@@ -430,6 +432,20 @@ static bool hear(struct sim_world *world, uint32_t rank, bool look)
     return any;
 }
 
+bool group_waits(const struct sim_world *world, uint32_t rank)
+{
+    const struct sim_rank *self = &world->ranks[rank];
+    struct sweep_state look;
+
+    if (self->sweep == NULL)
+        return false;
+    sweep_look(self->sweep, &look);
+    if (look.cause != SWEEP_HEALTHY)
+        return self->word_due;
+    return look.waiting > 0 || self->seen < world->boards[self->board].news ||
+           self->dead_due != 0 || self->word_due;
+}
+
 bool group_left(const struct sim_world *world, uint32_t rank)
 {
     const struct sim_rank *self = &world->ranks[rank];
@@ -459,7 +475,7 @@ bool group_sweep(struct sim_world *world, uint32_t rank, bool look)
     struct sim_rank *self = &world->ranks[rank];
     struct sweep_event event = {.kind = SWEEP_CALL};
     uint32_t started = self->started, acted;
-    struct sweep_state before, after;
+    struct sweep_state before;
     struct sweep_out out;
     bool any;
 
@@ -482,9 +498,8 @@ bool group_sweep(struct sim_world *world, uint32_t rank, bool look)
         acted += out.count;
     }
     self->iteration += out.done;
-    sweep_look(self->sweep, &after);
     world->swept =
-        any || acted > self->started - started || before.waiting > 0 || after.waiting > 0;
+        any || acted > self->started - started || before.waiting > 0 || group_waits(world, rank);
     return true;
 }
 

@@ -227,6 +227,8 @@ static bool pick_group(struct sim_world *world)
         if (world->ranks[at].decision_count > 0 && apply(world, make(OP_DECIDE, at, 0, 0)))
             return true;
     }
+    if (!group_waits(world, rank) && (world->ranks[rank].alone || below(world, 4) != 0))
+        return false; /* sweeps without news: now and then */
     return apply(world, make(OP_COLLECT, rank, 0, below(world, 4) == 0));
 }
 
