@@ -77,12 +77,6 @@ enum run_outcome {
 /* Which side opens a request first. */
 enum run_first { RUN_ANY_FIRST, RUN_CONTEXT_FIRST, RUN_GENERATION_FIRST };
 
-/*
- * Do all ranks of a group return the same outcome? Not in this release when a request is given up
- * (kvferry.h, kvf_sweep()): differences are counted, and are no fault yet.
- */
-#define RUN_GROUPS_AGREE 0
-
 enum run_step {
     RUN_CHECK_OUT, /* pages taken: compare what their last owners left */
     RUN_FILL,      /* context: write the request's bytes */
@@ -163,10 +157,14 @@ struct run_sums {
 struct fault_seen {
     uint8_t outcomes, released; /* how many events of each; 1 is right */
     int16_t status;             /* of the first outcome */
+    uint32_t at[2];             /* iterations that returned the outcome and the release */
 };
 
+/* What all ranks of a group must have alike. */
+enum run_alike { RUN_ALIKE_STATUS, RUN_ALIKE_OUTCOME_AT, RUN_ALIKE_RELEASE_AT, RUN_ALIKES };
+
 #define RUN_REASONS_MAX 16u
-#define RUN_NEVER (-1000000)    /* in place of a status: no outcome */
+#define RUN_NEVER (-2147483647) /* in place of a value: no outcome */
 #define RUN_FAULT_LINES_MAX 16u /* requests that ended otherwise than planted are named so often */
 
 /* The judgement over all requests and ranks; alike on all ranks. */
@@ -174,7 +172,7 @@ struct run_verdicts {
     uint32_t planted[FAULT_FATES], extras[FAULT_EXTRAS];
     uint32_t unplanned; /* (request, side) that ended otherwise than planted */
     uint32_t missing;   /* a certain fault that did not show */
-    uint32_t unlike;    /* ended differently on ranks of one group */
+    uint32_t unlike;    /* ended differently on ranks of one group, or at different iterations */
     uint64_t twice;     /* (request, rank) without exactly one outcome and one release */
     uint64_t bad_calls;
     uint32_t reason_count;
@@ -308,6 +306,8 @@ uint64_t run_fault_wait_ns(const struct run *run, const struct run_live *live);
 /* Deadline of a synchronous receive. */
 uint32_t run_fault_deadline_ms(const struct run *run, const struct run_live *live);
 
+/* An event of a sweep: at which iteration. A wait has none. */
+void run_fault_note(struct run *run, const struct kvf_event *event);
 void run_fault_outcome(struct run *run, struct run_live *live, const struct kvf_event *event);
 void run_fault_released(struct run *run, struct run_live *live);
 

@@ -444,6 +444,7 @@ static bool run_sweep(struct run *run, bool *busy)
         return false;
     }
     for (size_t i = 0; i < count; i++) {
+        run_fault_note(run, &events[i]);
         run_event(run, &events[i]);
         *busy = true;
     }

@@ -197,6 +197,16 @@ uint32_t run_fault_deadline_ms(const struct run *run, const struct run_live *liv
 
 /* ---- how it ended ---------------------------------------------------------------------------- */
 
+void run_fault_note(struct run *run, const struct kvf_event *event)
+{
+    uint64_t index = event->rid - 1; /* schedule.c counts from 1 */
+    bool release = event->kind == KVF_EVENT_RELEASED || event->kind == KVF_EVENT_RELEASED_LOCAL;
+
+    if (index < run->schedule.job_count && event->kind != KVF_EVENT_ASKED) {
+        run->seen[index].at[release] = (uint32_t)run->iteration;
+    }
+}
+
 void run_fault_outcome(struct run *run, struct run_live *live, const struct kvf_event *event)
 {
     struct fault_seen *seen = run_seen(run, live);
@@ -232,9 +242,19 @@ bool run_fault_expects(const struct run *run, const struct run_live *live, enum 
 
 /* One (request, side) over all ranks of its group. */
 struct run_end {
-    int low, high; /* statuses */
-    bool opened, bad;
+    int low[RUN_ALIKES], high[RUN_ALIKES];
+    bool opened;
 };
+
+static bool run_is_unlike(const struct run_end *end)
+{
+    bool unlike = false;
+
+    for (int i = 0; i < RUN_ALIKES; i++) {
+        unlike = unlike || end->low[i] != end->high[i];
+    }
+    return unlike;
+}
 
 static void run_judge_side(struct run *run, const struct schedule_job *job,
                            const struct fault *fault, enum kvf_side side, const struct run_end *end)
@@ -242,6 +262,8 @@ static void run_judge_side(struct run *run, const struct schedule_job *job,
     static const char *const sides[2] = {"the context side", "the generation side"};
     bool skipped = fault->fate == (side == KVF_CONTEXT ? FAULT_NO_CTX : FAULT_NO_GEN);
     struct run_verdicts *verdicts = &run->verdicts;
+    enum kvf_status low = (enum kvf_status)end->low[RUN_ALIKE_STATUS];
+    enum kvf_status high = (enum kvf_status)end->high[RUN_ALIKE_STATUS];
     const char *what = NULL;
 
     if (skipped) {
@@ -250,24 +272,25 @@ static void run_judge_side(struct run *run, const struct schedule_job *job,
     if (!end->opened) {
         what = "was never opened";
         verdicts->unplanned++;
-    } else if (!faults_allows(fault, side, run->options.sync, (enum kvf_status)end->low) ||
-               !faults_allows(fault, side, run->options.sync, (enum kvf_status)end->high)) {
+    } else if (!faults_allows(fault, side, run->options.sync, low) ||
+               !faults_allows(fault, side, run->options.sync, high)) {
         what = "ended otherwise than planted";
         verdicts->unplanned++;
-    } else if (faults_is_certain(fault->fate) && end->low == KVF_OK) {
+    } else if (faults_is_certain(fault->fate) && low == KVF_OK) {
         what = "did not fail as planted";
         verdicts->missing++;
-    } else if (end->low != end->high) {
+    } else if (run_is_unlike(end)) {
         verdicts->unlike++;
-        what = RUN_GROUPS_AGREE ? "ended differently on ranks of its group" : NULL;
+        what = "ended differently on ranks of its group";
     }
     if (what != NULL && run->faults.any && run->world_rank == 0 &&
         run->fault_lines++ < RUN_FAULT_LINES_MAX) {
-        say("request %llu (%s%s) %s on %s: %s, %s", (unsigned long long)job->rid,
+        say("request %llu (%s%s) %s on %s: %s, %s; outcome at sweeps %d, %d, release at %d, %d",
+            (unsigned long long)job->rid,
             fault->fate == FAULT_NONE ? "no fault" : fault_fate_word(fault->fate),
-            fault->extras[FAULT_SLOW] ? ", slow" : "", what, sides[side],
-            kvf_status_name((enum kvf_status)end->low),
-            kvf_status_name((enum kvf_status)end->high));
+            fault->extras[FAULT_SLOW] ? ", slow" : "", what, sides[side], kvf_status_name(low),
+            kvf_status_name(high), end->low[RUN_ALIKE_OUTCOME_AT], end->high[RUN_ALIKE_OUTCOME_AT],
+            end->low[RUN_ALIKE_RELEASE_AT], end->high[RUN_ALIKE_RELEASE_AT]);
     }
 }
 
@@ -301,13 +324,17 @@ static void run_judge_job(struct run *run, uint32_t index, const int *lows, cons
         run->verdicts.extras[e] += fault.extras[e];
     }
     for (int s = 0; s < 2; s++) {
-        /* The maximum of the negative is the minimum negated. */
-        struct run_end end = {.low = -lows[2 * index + (uint32_t)s],
-                              .high = highs[2 * index + (uint32_t)s]};
+        struct run_end end;
+        uint32_t at = (2 * index + (uint32_t)s) * RUN_ALIKES;
 
-        end.opened = end.high != RUN_NEVER;
-        if (end.opened && (reason == KVF_OK || s == KVF_GENERATION)) {
-            reason = end.low != KVF_OK ? end.low : reason;
+        for (int i = 0; i < RUN_ALIKES; i++) {
+            end.low[i] = -lows[at + (uint32_t)i]; /* the maximum of the negative */
+            end.high[i] = highs[at + (uint32_t)i];
+        }
+        end.opened = end.high[RUN_ALIKE_STATUS] != RUN_NEVER;
+        if (end.opened && (reason == KVF_OK || s == KVF_GENERATION) &&
+            end.low[RUN_ALIKE_STATUS] != KVF_OK) {
+            reason = end.low[RUN_ALIKE_STATUS];
         }
         run_judge_side(run, job, &fault, (enum kvf_side)s, &end);
     }
@@ -341,9 +368,24 @@ static uint64_t run_count_twice(const struct run *run)
     return wrong;
 }
 
+/* This rank's part of both arrays. */
+static void run_own_ends(const struct run *run, int *lows, int *highs)
+{
+    for (uint32_t i = 0; i < run->order_count; i++) {
+        const struct fault_seen *seen = &run->seen[run->order[i]];
+        const int values[RUN_ALIKES] = {seen->status, (int)seen->at[0], (int)seen->at[1]};
+        uint32_t at = (2 * run->order[i] + (uint32_t)run->side) * RUN_ALIKES;
+
+        for (int v = 0; seen->outcomes > 0 && v < RUN_ALIKES; v++) {
+            lows[at + (uint32_t)v] = -values[v];
+            highs[at + (uint32_t)v] = values[v];
+        }
+    }
+}
+
 bool run_judge(struct run *run)
 {
-    uint32_t count = run->schedule.job_count * 2;
+    uint32_t count = run->schedule.job_count * 2 * RUN_ALIKES;
     int *ends = calloc((size_t)count * 2 + 1, sizeof(*ends));
     uint64_t mine[2] = {run_count_twice(run), run->sums.bad_calls}, all[2];
 
@@ -354,15 +396,7 @@ bool run_judge(struct run *run)
     for (uint32_t i = 0; i < count * 2; i++) {
         ends[i] = RUN_NEVER;
     }
-    for (uint32_t i = 0; i < run->order_count; i++) {
-        const struct fault_seen *seen = &run->seen[run->order[i]];
-        uint32_t at = 2 * run->order[i] + (uint32_t)run->side;
-
-        if (seen->outcomes > 0) {
-            ends[at] = -seen->status;
-            ends[count + at] = seen->status;
-        }
-    }
+    run_own_ends(run, ends, ends + count);
     run_reduce(MPI_IN_PLACE, ends, (int)count * 2, MPI_INT, MPI_MAX);
     run_reduce(mine, all, 2, MPI_UINT64_T, MPI_SUM);
     memset(&run->verdicts, 0, sizeof(run->verdicts));
@@ -380,7 +414,7 @@ bool run_judged_well(const struct run *run)
     const struct run_verdicts *verdicts = &run->verdicts;
 
     return verdicts->unplanned == 0 && verdicts->missing == 0 && verdicts->twice == 0 &&
-           verdicts->bad_calls == 0 && (!RUN_GROUPS_AGREE || verdicts->unlike == 0);
+           verdicts->bad_calls == 0 && verdicts->unlike == 0;
 }
 
 /* ---- the waker ------------------------------------------------------------------------------- */

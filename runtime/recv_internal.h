@@ -108,6 +108,10 @@ struct recv_session {
     enum recv_state state;
     enum session_outcome outcome;
     enum kvf_status code;
+    struct {
+        enum session_outcome outcome;
+        enum kvf_status code;
+    } doom; /* of a doomed vote while the own part is done: why the group is asked to give up */
     uint32_t culprit;
     bool decided;
     bool published; /* at least one REQUEST_DATA was given out */

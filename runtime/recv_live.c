@@ -257,6 +257,7 @@ static void init_session(struct recv_side *side, struct recv_session *session,
     session->synchronous = event->u.open.synchronous;
     session->writer_count = session->unmarked = session->scatters = 0;
     session->expected_group = SESSION_GROUP_UNKNOWN;
+    session->doom.code = KVF_OK;
     session->prompt_tokens = event->u.open.prompt_tokens;
     session->aux = side->params.aux_bytes > 0 ? event->u.open.aux : NULL;
     session->scatter_warned = false;
@@ -474,8 +475,12 @@ enum kvf_status recv_live_cancel(struct recv_side *side, uint64_t rid, enum kvf_
         return rid_map_find(side->map, rid) == NULL ? KVF_E_NOTFOUND : KVF_OK;
     if (recv_live_pending(session))
         recv_live_turn_bad(side, session, &end);
-    else if (session->state == RECV_OK && !session->decided)
+    if (session->state == RECV_OK && !session->decided &&
+        doomed_vote(&end) > SESSION_VOTE_BASE(session->vote_wanted)) {
+        session->doom.outcome = end.outcome;
+        session->doom.code = end.code;
         recv_live_vote(side, session, doomed_vote(&end)); /* others may still be under way */
+    }
     return KVF_OK;
 }
 

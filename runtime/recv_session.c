@@ -193,6 +193,11 @@ static bool give_vote(struct recv_session *session, struct recv_action *action_o
     action_out->u.vote.rid = session->request->rid;
     action_out->u.vote.vote = session->vote_given;
     recv_live_fill_result(session, &action_out->u.vote.result);
+    if (SESSION_VOTE_BASE(session->vote_given) >= SESSION_VOTE_DOOMED_FAILED &&
+        session->code == KVF_OK) {
+        action_out->u.vote.result.outcome = session->doom.outcome;
+        action_out->u.vote.result.status = session->doom.code;
+    }
     action_out->u.vote.result.voted = before;
     return true;
 }

@@ -57,7 +57,7 @@ class Runs:
             figures = json.load(file)
         wrong = [key for key, want in (("ok", figures["requests"]), ("failed", 0), ("cancelled", 0),
                                        ("bad_bytes", 0), ("blocks_leaked", 0), ("retained_blocks_end", 0),
-                                       ("unexpected", 0)) if figures[key] != want]
+                                       ("unexpected", 0), ("unlike", 0), ("not_once", 0)) if figures[key] != want]
         if figures["payload_bytes"] != figures["sent_bytes"] or figures["checked_bytes"] == 0:
             wrong.append("payload_bytes")
         if wrong:
@@ -79,7 +79,8 @@ class Runs:
         with open(figures_path, encoding="utf-8") as file:
             figures = json.load(file)
         wrong = [key for key in ("bad_bytes", "blocks_leaked", "retained_blocks_end", "stranded_blocks_end",
-                                 "unexpected", "unplanned", "missing", "not_once", "bad_calls", "refused")
+                                 "unexpected", "unplanned", "missing", "not_once", "unlike", "bad_calls",
+                                 "refused")
                  if figures[key] != 0]
         wrong += [word for word in words if figures["planted"][word] == 0]
         if sum(figures["ends"].values()) != figures["requests"] or figures["ends"].get("OK", 0) == 0:

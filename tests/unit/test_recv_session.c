@@ -388,7 +388,7 @@ static void cancel_of_a_rank_that_is_done_asks_the_group_to_give_up(void **state
     bench_success(&bench, 0, 1, 1);
     bench_forget(&bench);
     bench_recv_cancel(&bench, 1); /* the group has not decided */
-    bench_expect(&bench, "vote rid 1 DOOMED_USER+DRAINED OK OK bytes 100\n");
+    bench_expect(&bench, "vote rid 1 DOOMED_USER+DRAINED CANCELLED E_CANCELLED bytes 100\n");
     bench_recv_decide(&bench, 1, SESSION_DECIDED_CANCELLED, KVF_E_CANCELLED);
     bench_expect(&bench, "fence rid 1 tag 1\n");
     assert_int_equal(bench_recv_decide(&bench, 1, SESSION_DECIDED_RELEASED, KVF_OK), KVF_OK);
