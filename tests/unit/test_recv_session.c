@@ -1131,6 +1131,53 @@ static void open_survives_every_failing_allocation(void **state)
                      KVF_E_INVAL);
 }
 
+/* ---- scenarios that no row above has whole (docs/testing.md) -------------------------------- */
+
+static void g_12_failed_after_the_request_is_retired_says_nothing(void **state)
+{
+    (void)state;
+    open_bad(2);
+    bench_quiesced(&bench, 1, 1, 1);
+    release(SESSION_DECIDED_FAILED, KVF_E_TRANSFER);
+    bench_forget(&bench);
+    bench_failed(&bench, 1, 1, 1, KVF_E_TRANSFER);
+    bench_session_cancelled(&bench, 1, 1, 1, MSG_ORIGIN_ENGINE, KVF_E_CANCELLED);
+    bench_expect(&bench, "");
+    assert_int_equal(recv_session_counts(bench.recv)->late, 2);
+    assert_int_equal(recv_session_counts(bench.recv)->contradictions, 0);
+    bench_close(&bench);
+}
+
+static void g_27_pages_are_drained_while_the_engine_decides_nothing(void **state)
+{
+    (void)state;
+    open_bad(2); /* fenced, and the cancel has left: no decision was needed for it */
+    bench_pass(&bench, BENCH_S);
+    bench_expect(&bench, "to 1 CANCEL_SESSION rid 1 tag 1 FAILED id 1\n");
+    bench_quiesced(&bench, 1, 1, 1);
+    bench_expect(&bench, "vote rid 1 DOOMED_FAILED+DRAINED FAILED E_TRANSFER culprit 0\n");
+    bench_pass(&bench, 10 * BENCH_S);
+    bench_expect(&bench, "");
+    assert_int_equal(recv_session_counts(bench.recv)->retained_blocks, 3); /* lent until RELEASED */
+    release(SESSION_DECIDED_FAILED, KVF_E_TRANSFER);
+    bench_close(&bench);
+}
+
+static void x_14_report_that_was_lost_comes_with_the_answer_to_the_cancel(void **state)
+{
+    (void)state;
+    open_asked(1, 1); /* its SUCCESS is lost */
+    bench_pass(&bench, BENCH_T);
+    bench_expect(&bench, "log W36 receive did not finish in time rid 1 E_TIMEOUT\n"
+                         "fence rid 1 tag 1\n"
+                         "to 0 CANCEL_SESSION rid 1 tag 1 TIMEOUT id 1\n"
+                         "vote rid 1 DOOMED_FAILED FAILED E_TIMEOUT\n");
+    bench_success(&bench, 0, 1, 1); /* the writer repeats its final */
+    bench_expect(&bench, "vote rid 1 DOOMED_FAILED+DRAINED FAILED E_TIMEOUT bytes 100\n");
+    release(SESSION_DECIDED_FAILED, KVF_E_TIMEOUT);
+    bench_close(&bench);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -1196,6 +1243,9 @@ int main(void)
         cmocka_unit_test(events_that_no_row_lists_are_counted_and_ignored),
         cmocka_unit_test(little_room_for_actions_gives_the_same_actions),
         cmocka_unit_test(description_says_what_a_request_waits_for),
+        cmocka_unit_test(g_12_failed_after_the_request_is_retired_says_nothing),
+        cmocka_unit_test(g_27_pages_are_drained_while_the_engine_decides_nothing),
+        cmocka_unit_test(x_14_report_that_was_lost_comes_with_the_answer_to_the_cancel),
         cmocka_unit_test(open_survives_every_failing_allocation),
     };
 
