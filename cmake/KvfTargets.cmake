@@ -5,7 +5,7 @@ endif()
 
 add_library(kvf_flags INTERFACE)
 target_compile_definitions(kvf_flags INTERFACE _GNU_SOURCE)
-target_compile_options(kvf_flags INTERFACE
+set(kvf_warnings
     -Wall
     -Wextra
     -Wshadow
@@ -17,9 +17,15 @@ target_compile_options(kvf_flags INTERFACE
     -Wundef
     -Wvla
 )
+set(kvf_cuda_warnings -Xcompiler=-Wall,-Wextra)
 if(KVFERRY_WERROR)
-    target_compile_options(kvf_flags INTERFACE -Werror)
+    list(APPEND kvf_warnings -Werror)
+    list(APPEND kvf_cuda_warnings -Werror=all-warnings)
 endif()
+target_compile_options(kvf_flags INTERFACE
+    "$<$<COMPILE_LANGUAGE:C>:${kvf_warnings}>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:${kvf_cuda_warnings}>"
+)
 
 set(kvf_test_timeout_factor 1)
 if(KVFERRY_SANITIZE STREQUAL "address")
@@ -32,7 +38,8 @@ elseif(NOT KVFERRY_SANITIZE STREQUAL "")
     message(FATAL_ERROR "KVFERRY_SANITIZE is \"${KVFERRY_SANITIZE}\"; want address, thread or nothing")
 endif()
 if(kvf_sanitize_flags)
-    target_compile_options(kvf_flags INTERFACE ${kvf_sanitize_flags} -fno-omit-frame-pointer)
+    target_compile_options(kvf_flags INTERFACE
+        "$<$<COMPILE_LANGUAGE:C>:${kvf_sanitize_flags};-fno-omit-frame-pointer>")
     target_link_options(kvf_flags INTERFACE ${kvf_sanitize_flags})
 endif()
 if(KVFERRY_LIBFUZZER)
@@ -40,7 +47,7 @@ if(KVFERRY_LIBFUZZER)
         message(FATAL_ERROR "KVFERRY_LIBFUZZER wants clang; the compiler is ${CMAKE_C_COMPILER_ID}")
     endif()
     # All code is instrumented, not the fuzz programs alone: else libFuzzer is blind.
-    target_compile_options(kvf_flags INTERFACE -fsanitize=fuzzer-no-link)
+    target_compile_options(kvf_flags INTERFACE "$<$<COMPILE_LANGUAGE:C>:-fsanitize=fuzzer-no-link>")
     target_link_options(kvf_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
@@ -52,6 +59,9 @@ function(kvf_setup_target target)
         C_STANDARD_REQUIRED ON
         C_EXTENSIONS OFF
         C_VISIBILITY_PRESET hidden
+        CUDA_STANDARD 17
+        CUDA_STANDARD_REQUIRED ON
+        CUDA_VISIBILITY_PRESET hidden
         POSITION_INDEPENDENT_CODE ON
     )
 endfunction()

@@ -92,4 +92,42 @@ void copy_host_ahead_set(bool ahead);
 /* "portable", "sse2", "avx2", "avx512". */
 const char *copy_host_isa_name(enum copy_host_isa isa);
 
+/* ---- staging -------------------------------------------------------------------------------- */
+
+/* Where fragments begin in staging: what the bounce packs by (docs/geometry.md, section 11.1). */
+#define STAGE_ALIGN ((uint64_t)32)
+
+/*
+ * Fragments [first, first + count) of a stripe, in the order of a cursor, and their place in
+ * staging: fragment first + i lies at staging + i * stage_step(). Between two spans the caller
+ * leaves what room it likes.
+ */
+struct stage_span {
+    const struct stripe *stripe; /* borrows: until the copy has ended */
+    uint64_t first;
+    uint64_t count;   /* first + count <= stripe_fragments() */
+    uint64_t staging; /* address; sums do not look at it */
+};
+
+/* Bytes from fragment to fragment in staging: piece_bytes, rounded up to STAGE_ALIGN. */
+uint64_t stage_step(const struct stripe *stripe);
+
+/* Bytes that the span takes in staging, without padding after the last fragment; 0 when empty. */
+uint64_t stage_bytes(const struct stage_span *span);
+
+/*
+ * From the source pages of the spans into staging, and from staging into their destination pages.
+ * Padding is neither read nor written. Ends with a store fence, as copy_host_step() does.
+ */
+void stage_host_gather(const struct stage_span *spans, uint32_t count);
+void stage_host_scatter(const struct stage_span *spans, uint32_t count);
+
+/*
+ * A sum of the bytes of all fragments, of the sources or of the destinations: equal lists of equal
+ * bytes give equal sums, whatever the slots and strides. It depends on where in the list a byte
+ * stands, not on the order in which bytes are read: the device's twin adds in any order. It finds
+ * faults, not forgers.
+ */
+uint64_t stage_host_sum(const struct stripe *stripes, uint32_t count, bool sources);
+
 #endif /* KVF_KERNELS_H */

@@ -51,6 +51,7 @@ extern "C" {
     X(E_WORLD, -23, WORLD, "another rank failed to start") \
     X(E_GROUP_LOST, -24, GROUP, "a rank of this instance is lost") \
     X(E_REGISTER, -25, CALL, "memory cannot be registered for transfers") \
+    X(E_CUDA, -26, CALL, "a CUDA call failed") \
     X(E_TIMEOUT, -30, REQUEST, "deadline passed") \
     X(E_CANCELLED, -31, REQUEST, "cancelled") \
     X(E_PEER_CANCELLED, -32, REQUEST, "cancelled by the other side") \
