@@ -60,7 +60,9 @@ static struct run_live *run_find(const struct run *run, kvf_req_id rid)
 /* The group's outcome of a job that this rank had not opened yet, or NULL. */
 static const struct kvf_event *run_early(const struct run *run, uint32_t job)
 {
-    return run->early[job].status != KVF_OK ? &run->early[job] : NULL;
+    enum kvf_event_kind kind = run->early[job].kind;
+
+    return kind == KVF_EVENT_FAILED || kind == KVF_EVENT_CANCELLED ? &run->early[job] : NULL;
 }
 
 static void run_step_to(struct run_live *live, enum run_step step)

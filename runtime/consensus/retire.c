@@ -217,6 +217,10 @@ static void note_doom(const struct retire *retire, struct retire_entry *entry,
         return;
     shared->worst = strength;
     shared->status = vote->status;
+    if (vote->status == KVF_OK) /* cancelled when its own part was complete already */
+        shared->status = base == RETIRE_DOOMED_USER   ? KVF_E_CANCELLED
+                         : base == RETIRE_DOOMED_PEER ? KVF_E_PEER_CANCELLED
+                                                      : KVF_E_TRANSFER;
     shared->culprit = vote->culprit;
     entry->absence = base == RETIRE_ABSENT;
     if (entry->absence) {

@@ -122,6 +122,26 @@ static void every_sequence_ends_once(void **state)
     }
 }
 
+/* A rank whose part is complete, and is cancelled then, has no error of its own to tell. */
+static void an_end_without_a_reason_is_given_that_of_its_kind(void **state)
+{
+    struct retire *retire = open_group(KVF_GENERATION, 2, 0, 4);
+    struct retire_vote it = {.rid = 7, .vote = RETIRE_DONE | RETIRE_DRAINED, .first = true};
+    struct retire_out out;
+
+    (void)state;
+    assert_int_equal(give(retire, &it), KVF_OK);
+    assert_int_equal(decide(retire).event_count, 0);
+    it.vote = RETIRE_DOOMED_USER | RETIRE_DRAINED;
+    it.first = false;
+    assert_int_equal(give(retire, &it), KVF_OK);
+    out = decide(retire);
+    assert_int_equal(out.events[0].kind, KVF_EVENT_CANCELLED);
+    assert_int_equal(out.events[0].status, KVF_E_CANCELLED);
+    assert_int_equal(out.status, KVF_E_CANCELLED);
+    retire_close(retire);
+}
+
 /* A cancel that meets the decision on its way ends nothing a second time. */
 static void vote_of_a_retired_request_does_nothing(void **state)
 {
@@ -422,6 +442,7 @@ int main(void)
         cmocka_unit_test(outcome_is_given_once_and_release_waits_for_drained),
         cmocka_unit_test(every_sequence_ends_once),
         cmocka_unit_test(vote_of_a_retired_request_does_nothing),
+        cmocka_unit_test(an_end_without_a_reason_is_given_that_of_its_kind),
         cmocka_unit_test(bad_votes_change_nothing),
         cmocka_unit_test(many_requests_share_few_entries),
         cmocka_unit_test(t7_all_256_combinations_have_one_verdict_in_any_order),
