@@ -59,6 +59,7 @@ struct peer {
     struct channel channel;
     struct log_once once;
     int pidfd;          /* -1 = none */
+    uint32_t held;      /* messages that wait for the self check */
     const char *losing; /* why it will be lost at the end of this pass; NULL = it will not */
     bool lost;
     enum {

@@ -448,12 +448,14 @@ static void reactor_mirror(struct reactor *reactor)
 
 static bool reactor_pass_locked(struct reactor *reactor)
 {
+    uint64_t check_bytes = reactor->kvf->settings.copy_step_bytes;
     bool worked;
 
     reactor_clock(reactor);
     worked = reactor->transport->poll(reactor->transport->self) > 0;
     worked = reactor_commands(reactor) || worked;
     worked = tasks_pump(reactor) || worked;
+    worked = check_pump(reactor, &check_bytes) || worked;
     worked = peers_check(reactor) || worked;
     if (reactor->losing > 0)
         peers_lose_noted(reactor);
@@ -524,7 +526,7 @@ static uint32_t reactor_fds(struct reactor *reactor, struct pollfd *entries,
 static bool reactor_may_sleep(struct reactor *reactor)
 {
     return ring_count(reactor->commands) == 0 && ring_count(reactor->decisions) == 0 &&
-           !tasks_ready(reactor) && !outbox_waiting(reactor->outbox) &&
+           !tasks_ready(reactor) && !check_ready(reactor) && !outbox_waiting(reactor->outbox) &&
            reactor->transport->arm(reactor->transport->self) == KVF_OK;
 }
 

@@ -2,14 +2,41 @@
  * reactor_check.c - the self check: writers digest the bytes they wrote from, readers their pages.
  *
  * Both sides walk the same plan in the same order. What a reader does not know of it, the writer's
- * slots, no digest of its pages needs. It runs where the machines are stepped: a pass over the
- * bytes of a slice, when its write ends and when its report arrives.
+ * slots, no digest of its pages needs. It runs where the machines are stepped, a bounded number of
+ * bytes a pass: a writer's task ends only after it, and a reader holds the report, and what its
+ * sender said after it, until the pages are read. Only a peer that is lost, and a store of held
+ * messages that is full, make it read on to the end.
  */
 #include "reactor_internal.h"
 
 #include <string.h>
 
+#include "plan_digest.h"
+#include "store.h"
+
+#define CHECK_HELD_MAX 1024u        /* messages */
+#define CHECK_HELD_WORDS (1u << 20) /* of all of them */
+
+/* A message that waits: a report whose pages are to be read, or one that came after such. */
+struct check_held {
+    struct list link; /* unused, or in their order */
+    struct peer *peer;
+    uint32_t *run; /* of the store */
+    size_t len_bytes;
+};
+
 struct reactor_check {
+    struct plan_digest *digests; /* writer: [REACTOR_TASKS] */
+
+    /* Reader. */
+    struct check_held *held; /* [CHECK_HELD_MAX] */
+    struct store *store;
+    struct list unused;
+    struct list queue;
+    struct plan_digest digest; /* of the report in front */
+    struct plan_filled filled;
+    bool reading; /* the digest is under way */
+
     /* Writer: of the write that ended last; its report leaves in the same step. */
     struct {
         bool there;
@@ -61,7 +88,12 @@ static enum kvf_status check_open_reader(struct reactor *reactor, struct reactor
         return KVF_E_NOMEM;
     for (uint32_t p = 0; p < kvf->record->layout.pool_count; p++)
         reactor->own_addresses[p] = kvf->record->pools[p].base;
-    return KVF_OK;
+    check->held = kvf_alloc(heap, CHECK_HELD_MAX, sizeof(*check->held));
+    if (check->held == NULL)
+        return KVF_E_NOMEM;
+    for (uint32_t h = 0; h < CHECK_HELD_MAX; h++)
+        list_push(&check->unused, &check->held[h].link);
+    return store_open(heap, CHECK_HELD_WORDS, CHECK_HELD_MAX, &check->store);
 }
 
 enum kvf_status check_open(struct reactor *reactor)
@@ -71,9 +103,13 @@ enum kvf_status check_open(struct reactor *reactor)
     reactor->check = kvf_alloc(&reactor->kvf->heap.table, 1, sizeof(*reactor->check));
     if (reactor->check == NULL)
         return KVF_E_NOMEM;
-    if (reactor->kvf->place.side == KVF_CONTEXT)
-        return KVF_OK;
-    return check_open_reader(reactor, reactor->check);
+    list_init(&reactor->check->unused);
+    list_init(&reactor->check->queue);
+    if (reactor->kvf->place.side == KVF_GENERATION)
+        return check_open_reader(reactor, reactor->check);
+    reactor->check->digests =
+        kvf_alloc(&reactor->kvf->heap.table, REACTOR_TASKS, sizeof(*reactor->check->digests));
+    return reactor->check->digests == NULL ? KVF_E_NOMEM : KVF_OK;
 }
 
 void check_close(struct reactor *reactor)
@@ -83,6 +119,9 @@ void check_close(struct reactor *reactor)
 
     if (check == NULL)
         return;
+    store_close(check->store);
+    kvf_release(heap, check->held);
+    kvf_release(heap, check->digests);
     kvf_release(heap, check->nowhere);
     kvf_release(heap, check->slots);
     kvf_release(heap, check->scratch.pairs);
@@ -91,50 +130,29 @@ void check_close(struct reactor *reactor)
     reactor->check = NULL;
 }
 
-/* ---- digests -------------------------------------------------------------------------------- */
-
-static uint64_t check_fragments(const struct stripe *stripes, uint32_t count)
-{
-    uint64_t fragments = 0;
-
-    for (uint32_t s = 0; s < count; s++)
-        fragments += stripe_fragments(&stripes[s]);
-    return fragments;
-}
-
-/* The parts of `check_out`, of the sources or of the destinations. */
-static void check_digest(const struct stripe *stripes, uint32_t count, bool sources,
-                         struct msg_check *check_out)
-{
-    uint64_t fragments = check_fragments(stripes, count);
-    struct plan_fragment fragment;
-    struct plan_walk walk;
-
-    memset(check_out->parts, 0, sizeof(check_out->parts));
-    check_out->part_count =
-        (uint16_t)(fragments < MSG_CHECK_PARTS_MAX ? fragments : MSG_CHECK_PARTS_MAX);
-    plan_walk_init(&walk, stripes, count);
-    for (uint64_t i = 0; plan_walk_next(&walk, &fragment); i++) {
-        const void *bytes = (const void *)(uintptr_t)(sources ? fragment.src : fragment.dst);
-
-        check_out->parts[i * check_out->part_count / fragments] +=
-            wire_hash64(bytes, fragment.bytes, i);
-    }
-}
-
 /* ---- writer --------------------------------------------------------------------------------- */
 
-void check_written(struct reactor *reactor, const struct reactor_task *task)
+bool check_begin(struct reactor *reactor, const struct reactor_task *task)
 {
     struct reactor_check *check = reactor->check;
+
+    if (check == NULL || task->path == KVF_PATH_NONE ||
+        plan_digest_fragments(task->stripes, task->stripe_count) == 0)
+        return false;
+    plan_digest_init(&check->digests[task - reactor->tasks], task->stripes, task->stripe_count,
+                     true);
+    return true;
+}
+
+bool check_step(struct reactor *reactor, const struct reactor_task *task, uint64_t *budget_bytes)
+{
+    struct reactor_check *check = reactor->check;
+    struct plan_digest *digest = &check->digests[task - reactor->tasks];
     const struct send_start *start = &task->start;
 
-    if (check == NULL)
-        return;
-    check->written.there =
-        task->path != KVF_PATH_NONE && check_fragments(task->stripes, task->stripe_count) > 0;
-    if (!check->written.there)
-        return;
+    if (!plan_digest_step(digest, budget_bytes))
+        return false;
+    check->written.there = true;
     check->written.rid = start->rid;
     check->written.tag = start->tag;
     check->written.slice = start->slice;
@@ -143,7 +161,9 @@ void check_written(struct reactor *reactor, const struct reactor_task *task)
     check->written.check.token_end = start->window.token_end;
     check->written.check.layer_first = start->window.layer_first;
     check->written.check.layer_end = start->window.layer_end;
-    check_digest(task->stripes, task->stripe_count, true, &check->written.check);
+    check->written.check.part_count = digest->part_count;
+    memcpy(check->written.check.parts, digest->parts, sizeof(digest->parts));
+    return true;
 }
 
 void check_attach(struct reactor *reactor, uint32_t receiver, struct msg *msg)
@@ -243,7 +263,7 @@ static void check_say(struct reactor *reactor, const struct peer *peer,
 {
     const struct reactor_check *check = reactor->check;
     const struct geo_record *record = reactor->kvf->record;
-    uint64_t fragments = check_fragments(check->scratch.stripes, filled->stripe_count);
+    uint64_t fragments = plan_digest_fragments(check->scratch.stripes, filled->stripe_count);
     uint64_t parts = fragments < MSG_CHECK_PARTS_MAX ? fragments : MSG_CHECK_PARTS_MAX;
     uint64_t first = (part * fragments + parts - 1) / parts;
     uint64_t end = ((part + 1) * fragments + parts - 1) / parts;
@@ -270,27 +290,132 @@ static void check_say(struct reactor *reactor, const struct peer *peer,
               (unsigned long long)(end - first), (unsigned long long)fragments);
 }
 
-bool check_arrived(struct reactor *reactor, const struct peer *peer, const struct msg *msg)
+/* What was read against what the report tells; false: logged. */
+static bool check_compare(struct reactor *reactor, const struct peer *peer,
+                          const struct msg_report *report)
 {
-    const struct msg_report *report = &msg->u.report;
-    struct msg_check told, found;
-    struct plan_filled filled;
+    const struct reactor_check *check = reactor->check;
+    const struct plan_digest *found = &check->digest;
+    const struct kvf_block_list *lists;
+    struct msg_check told;
+    uint32_t prompt_tokens;
 
-    if (msg->header.type != MSG_REPORT || report->status != MSG_REPORT_SUCCESS ||
-        !msg_check_read(report, &told) || !check_plan(reactor, peer, report, &told, &filled))
-        return true; /* what is wrong with it otherwise is the machine's */
-    check_digest(reactor->check->scratch.stripes, filled.stripe_count, false, &found);
-    if (found.part_count != told.part_count) {
+    if (!msg_check_read(report, &told) ||
+        !recv_session_lists(reactor->recv, report->rid, report->tag, &lists, &prompt_tokens))
+        return true; /* it has ended meanwhile: the pages may be another's */
+    if (found->part_count != told.part_count) {
         log_error(&reactor->kvf->logger, "",
                   "request %llu: %s planned slice %u otherwise than this rank: %u and %u parts",
                   (unsigned long long)report->rid, peer->name, report->slice, told.part_count,
-                  found.part_count);
+                  found->part_count);
         return false;
     }
     for (uint32_t part = 0; part < told.part_count; part++)
-        if (found.parts[part] != told.parts[part]) {
-            check_say(reactor, peer, report, &filled, part);
+        if (found->parts[part] != told.parts[part]) {
+            check_say(reactor, peer, report, &check->filled, part);
             return false;
         }
     return true;
+}
+
+/* Begins to read the pages of a report; false: there is nothing to compare. */
+static bool check_read(struct reactor *reactor, const struct peer *peer, const struct msg *msg)
+{
+    struct reactor_check *check = reactor->check;
+    const struct msg_report *report = &msg->u.report;
+    struct msg_check told;
+
+    if (msg->header.type != MSG_REPORT || report->status != MSG_REPORT_SUCCESS ||
+        !msg_check_read(report, &told) || !check_plan(reactor, peer, report, &told, &check->filled))
+        return false; /* what is wrong with it otherwise is the machine's */
+    plan_digest_init(&check->digest, check->scratch.stripes, check->filled.stripe_count, false);
+    check->reading = true;
+    return true;
+}
+
+bool check_holds(struct reactor *reactor, struct peer *peer, const uint8_t *bytes, size_t len_bytes)
+{
+    struct reactor_check *check = reactor->check;
+    struct msg_header header;
+    struct check_held *held;
+    uint64_t all = UINT64_MAX;
+
+    if (check == NULL || reactor->recv == NULL ||
+        msg_peek_header(bytes, len_bytes, &header) != KVF_OK || header.type == MSG_PING ||
+        header.type == MSG_PONG || (peer->held == 0 && header.type != MSG_REPORT))
+        return false;
+    if (list_empty(&check->unused))
+        check_pump(reactor, &all);
+    held = list_object(list_first(&check->unused), struct check_held, link);
+    if (store_take(check->store, (uint32_t)((len_bytes + 3) / 4), &held->run) != KVF_OK) {
+        all = UINT64_MAX;
+        check_pump(reactor, &all);
+        if (store_take(check->store, (uint32_t)((len_bytes + 3) / 4), &held->run) != KVF_OK)
+            return false;
+    }
+    list_remove(&held->link);
+    memcpy(held->run, bytes, len_bytes);
+    held->len_bytes = len_bytes;
+    held->peer = peer;
+    peer->held++;
+    list_push(&check->queue, &held->link);
+    return true;
+}
+
+/* The message in front goes on its way. */
+static void check_pass_on(struct reactor *reactor, struct check_held *held, const struct msg *msg,
+                          bool fine)
+{
+    struct reactor_check *check = reactor->check;
+
+    check->reading = false;
+    list_remove(&held->link);
+    held->peer->held--;
+    if (!fine) {
+        struct recv_event fail = {
+            .kind = RECV_CANCEL,
+            .u.cancel = {.rid = msg->u.report.rid, .code = KVF_E_TRANSFER},
+        };
+
+        recv_glue_step(reactor, &fail); /* first: the report may make it whole */
+    }
+    peer_take(reactor, held->peer, (const uint8_t *)held->run, held->len_bytes);
+    store_free(check->store, held->run);
+    list_push(&check->unused, &held->link);
+}
+
+bool check_pump(struct reactor *reactor, uint64_t *budget_bytes)
+{
+    struct reactor_check *check = reactor->check;
+    bool worked = false;
+
+    while (check != NULL && !list_empty(&check->queue) && *budget_bytes > 0) {
+        struct check_held *held = list_object(list_first(&check->queue), struct check_held, link);
+        const char *why;
+        struct msg msg;
+        bool read =
+            msg_decode_checked((const uint8_t *)held->run, held->len_bytes, &msg, &why) == KVF_OK &&
+            (check->reading || check_read(reactor, held->peer, &msg));
+
+        worked = true;
+        if (read && !plan_digest_step(&check->digest, budget_bytes))
+            break;
+        check_pass_on(reactor, held, &msg,
+                      !read || check_compare(reactor, held->peer, &msg.u.report));
+    }
+    return worked;
+}
+
+bool check_ready(const struct reactor *reactor)
+{
+    return reactor->check != NULL && !list_empty(&reactor->check->queue);
+}
+
+void check_finish(struct reactor *reactor, const struct peer *peer)
+{
+    while (peer->held > 0) {
+        uint64_t all = UINT64_MAX;
+
+        check_pump(reactor, &all);
+    }
 }

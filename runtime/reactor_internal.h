@@ -47,6 +47,7 @@ enum task_state {
     TASK_WORKER,  /* at the copy worker */
     TASK_PUTS,    /* puts to be posted or under way */
     TASK_FLUSH,   /* a flush under way */
+    TASK_CHECK,   /* in place; the self check reads the source, step by step */
     TASK_DOUBT,   /* failed without proof that the access is over */
 };
 
@@ -167,6 +168,8 @@ void peer_note_loss(struct reactor *reactor, struct peer *peer, const char *why)
 uint64_t peers_deadline_ns(const struct reactor *reactor);
 /* Sends; a channel that overflows is noted as lost. */
 enum kvf_status peer_send(struct reactor *reactor, struct peer *peer, const struct msg *msg);
+/* One message in its order, whose frame was checked. */
+void peer_take(struct reactor *reactor, struct peer *peer, const uint8_t *bytes, size_t len_bytes);
 void peer_ping(struct reactor *reactor, struct peer *peer);
 void peers_goodbye(struct reactor *reactor, bool no_access);
 /* Opens the channels and the pidfds. */
@@ -209,11 +212,23 @@ void task_flush_done(struct reactor *reactor, uint32_t index, enum kvf_status st
 /* Nothing unless the setting self_check is on. */
 enum kvf_status check_open(struct reactor *reactor);
 void check_close(struct reactor *reactor);
-/* Writer: digests what a write that ended well has read; its report takes it along. */
-void check_written(struct reactor *reactor, const struct reactor_task *task);
+/* Writer: begins the digest of what a write that ended well has read; false: there is none. */
+bool check_begin(struct reactor *reactor, const struct reactor_task *task);
+/* Reads on; true at the end: the task's report takes the digest along if it leaves at once. */
+bool check_step(struct reactor *reactor, const struct reactor_task *task, uint64_t *budget_bytes);
 /* Writer: adds the digest to the report of that write; nothing for other messages. */
 void check_attach(struct reactor *reactor, uint32_t receiver, struct msg *msg);
-/* Reader: false when its pages differ from what the writer read; logged. */
-bool check_arrived(struct reactor *reactor, const struct peer *peer, const struct msg *msg);
+/*
+ * Reader: true when the message is kept, because the pages of a report are read first, or because
+ * such a report of the same peer waits. Copies.
+ */
+bool check_holds(struct reactor *reactor, struct peer *peer, const uint8_t *bytes,
+                 size_t len_bytes);
+/* Reads on, and hands on what was kept; a report whose pages differ fails its request first. */
+bool check_pump(struct reactor *reactor, uint64_t *budget_bytes);
+/* Something is kept. */
+bool check_ready(const struct reactor *reactor);
+/* To the end, for a peer that is about to be lost: what it said comes before its loss. */
+void check_finish(struct reactor *reactor, const struct peer *peer);
 
 #endif /* KVF_REACTOR_INTERNAL_H */

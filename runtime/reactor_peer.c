@@ -190,6 +190,7 @@ static void peer_closed(struct reactor *reactor, uint32_t index)
 
 static void peer_lose(struct reactor *reactor, struct peer *peer, const char *why)
 {
+    check_finish(reactor, peer);
     peer->lost = true;
     channel_lose(&peer->channel, CHANNEL_CAUSE_OUTSIDE);
     if (reactor->closing)
@@ -315,8 +316,7 @@ static void peer_deliver(struct reactor *reactor, struct peer *peer, const struc
  * One message in order; its channel has checked the frame. What cannot be decoded is answered where
  * its sender can be read.
  */
-static void peer_take(struct reactor *reactor, struct peer *peer, const uint8_t *bytes,
-                      size_t len_bytes)
+void peer_take(struct reactor *reactor, struct peer *peer, const uint8_t *bytes, size_t len_bytes)
 {
     const char *why = "";
     struct msg msg;
@@ -377,7 +377,8 @@ static void sink_message(void *self, const void *bytes, size_t len_bytes)
     }
     channel_receive(&peer->channel, bytes, len_bytes, reactor->now_ns, &out);
     while (channel_pop(&peer->channel, &at, &len))
-        peer_take(reactor, peer, at, len);
+        if (!check_holds(reactor, peer, at, len))
+            peer_take(reactor, peer, at, len);
     peer_judge(reactor, peer, &out);
 }
 

@@ -199,13 +199,5 @@ void recv_glue_message(struct reactor *reactor, struct peer *peer, const struct 
         .u.message = {.peer = peer->world_rank, .msg = msg},
     };
 
-    if (reactor->check != NULL && !check_arrived(reactor, peer, msg)) {
-        struct recv_event fail = {
-            .kind = RECV_CANCEL,
-            .u.cancel = {.rid = msg->u.report.rid, .code = KVF_E_TRANSFER},
-        };
-
-        recv_glue_step(reactor, &fail); /* first: the report may make it whole */
-    }
     recv_glue_step(reactor, &event);
 }

@@ -140,15 +140,30 @@ static void task_free(struct reactor *reactor, struct reactor_task *task)
 }
 
 /* The write is over, and so is every access. */
-static void task_end(struct reactor *reactor, struct reactor_task *task, enum kvf_status status)
+static void task_close(struct reactor *reactor, struct reactor_task *task, enum kvf_status status)
 {
     struct send_event event =
         task_event(task, task->state == TASK_DOUBT ? SEND_TASK_SETTLED : SEND_TASK_ENDED, status);
 
-    if (status == KVF_OK)
-        check_written(reactor, task);
     task_free(reactor, task); /* first: the step may start another one */
     send_glue_step(reactor, &event);
+}
+
+/* As task_close(), after the self check of what is well. */
+static void task_end(struct reactor *reactor, struct reactor_task *task, enum kvf_status status)
+{
+    if (status == KVF_OK && check_begin(reactor, task))
+        task->state = TASK_CHECK;
+    else
+        task_close(reactor, task, status);
+}
+
+static void task_check(struct reactor *reactor, struct reactor_task *task, uint64_t *budget_bytes)
+{
+    if (task->abort)
+        task_close(reactor, task, KVF_E_CANCELLED);
+    else if (check_step(reactor, task, budget_bytes))
+        task_close(reactor, task, KVF_OK);
 }
 
 static void task_doubt(struct reactor *reactor, struct reactor_task *task)
@@ -506,6 +521,11 @@ static bool task_move(struct reactor *reactor, struct reactor_task *task, uint64
             return worked;
         task_copy(reactor, task, budget_bytes);
         return true;
+    case TASK_CHECK:
+        if (*budget_bytes == 0)
+            return worked;
+        task_check(reactor, task, budget_bytes);
+        return true;
     case TASK_PUTS:
         return task_direct(reactor, task) || worked;
     case TASK_FLUSH:
@@ -541,7 +561,7 @@ bool tasks_ready(const struct reactor *reactor)
          node = list_after(&reactor->active, node)) {
         const struct reactor_task *task = list_object(node, struct reactor_task, link);
 
-        if (task->state == TASK_COPY || task->state == TASK_WAITING)
+        if (task->state == TASK_COPY || task->state == TASK_CHECK || task->state == TASK_WAITING)
             return true;
     }
     return false;

@@ -3,6 +3,8 @@
 
 #include "check.h"
 
+#include <string.h>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -35,4 +37,32 @@ uint32_t wire_checksum_but(const void *bytes, size_t len_bytes, size_t hole_at)
 uint64_t wire_hash64(const void *bytes, size_t len_bytes, uint64_t seed)
 {
     return XXH64(bytes, len_bytes, seed);
+}
+
+_Static_assert(sizeof(XXH64_state_t) <= sizeof(struct wire_hash), "the state of a hash");
+_Static_assert(_Alignof(XXH64_state_t) <= _Alignof(struct wire_hash), "the state of a hash");
+
+void wire_hash_begin(struct wire_hash *hash, uint64_t seed)
+{
+    XXH64_state_t state;
+
+    XXH64_reset(&state, seed);
+    memcpy(hash, &state, sizeof(state));
+}
+
+void wire_hash_add(struct wire_hash *hash, const void *bytes, size_t len_bytes)
+{
+    XXH64_state_t state;
+
+    memcpy(&state, hash, sizeof(state));
+    XXH64_update(&state, bytes, len_bytes);
+    memcpy(hash, &state, sizeof(state));
+}
+
+uint64_t wire_hash_end(const struct wire_hash *hash)
+{
+    XXH64_state_t state;
+
+    memcpy(&state, hash, sizeof(state));
+    return XXH64_digest(&state);
 }

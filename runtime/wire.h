@@ -281,4 +281,12 @@ uint32_t wire_checksum_but(const void *bytes, size_t len_bytes, size_t hole_at);
 /* 64 bits, for comparing what ranks hold. */
 uint64_t wire_hash64(const void *bytes, size_t len_bytes, uint64_t seed);
 
+/* The same over pieces that follow each other: begin, add any number of times, end. */
+struct wire_hash {
+    uint64_t words[11]; /* of the hash's own code */
+};
+void wire_hash_begin(struct wire_hash *hash, uint64_t seed);
+void wire_hash_add(struct wire_hash *hash, const void *bytes, size_t len_bytes);
+uint64_t wire_hash_end(const struct wire_hash *hash);
+
 #endif /* KVF_WIRE_H */

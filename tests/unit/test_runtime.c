@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "reactor_internal.h"
 #include "runtime_sim.h"
 
 #define STEPS 20000u
@@ -24,6 +25,10 @@ uint64_t __wrap_clock_now_ns(void)
 {
     return __real_clock_now_ns() + clock_ahead_ns;
 }
+
+/* Dead ranks are never closed; a leak checker finds them here. */
+static struct kvf *dead_ranks[512];
+static uint32_t dead_rank_count;
 
 /* Every promise that holds at the end of any run. */
 static void end(struct sim *sim, bool close_clean)
@@ -171,6 +176,44 @@ static void self_check_finds_nothing_wrong_in_what_is_right(void **state)
     succeed("ctx tp=1; gen tp=1", SELF_CHECK, true);
     succeed("ctx tp=2; gen tp=1 pp=2", SELF_CHECK, true);
     succeed("ctx tp=1 pp=2; gen tp=2", SELF_CHECK "  path: direct\n", false);
+    /* Reports wait for each other, and for their pages, over many passes. */
+    succeed("ctx tp=2 pp=2; gen tp=1", SELF_CHECK "  copy_step_bytes: 4096\n", true);
+}
+
+/* Steps until the request is READY, and its bytes. */
+static uint32_t steps_to_ready(const char *settings, uint64_t *bytes_out)
+{
+    const struct tiny_request request = {.rid = 9, .prompt_tokens = 400};
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+    uint32_t steps = 0;
+
+    sim->ranks[0].settings = sim->ranks[1].settings = settings;
+    assert_true(sim_open(sim));
+    open_all(sim, &request, true);
+    for (; sim_event(sim, 1, 9, KVF_EVENT_READY) == NULL && steps < STEPS; steps++)
+        sim_step(sim);
+    assert_true(steps < STEPS);
+    *bytes_out = sim_event(sim, 1, 9, KVF_EVENT_READY)->payload_bytes;
+    all_released(sim, 9);
+    assert_int_equal(tiny_request_bad(&sim->ranks[1].engine, &request), 0);
+    end(sim, true);
+    return steps;
+}
+
+/* A step of the simulation is a pass: each side needs as many more as it has bytes to read. */
+static void self_check_reads_a_bounded_number_of_bytes_a_pass(void **state)
+{
+    const uint32_t step_bytes = 4096, network_steps = 8;
+    uint64_t bytes, same;
+    uint32_t without, with;
+
+    (void)state;
+    without = steps_to_ready("all:\n  progress: caller\n  copy_step_bytes: 4096\n", &bytes);
+    with = steps_to_ready(SELF_CHECK "  copy_step_bytes: 4096\n", &same);
+    assert_int_equal(same, bytes);
+    assert_true(bytes > 40 * step_bytes);
+    assert_in_range(with + network_steps, without + 2 * bytes / step_bytes,
+                    without + 2 * bytes / step_bytes + 4 * network_steps);
 }
 
 static char self_check_line[512];
@@ -222,6 +265,53 @@ static void self_check_names_a_byte_that_was_turned(void **state)
     assert_non_null(strstr(self_check_line, "layers 0 to 3, slot 5 of pool 0"));
     all_released(sim, 77);
     end(sim, true);
+}
+
+/* Rank 0 has done its part and is told so; rank 1 keeps its report and reads its pages. */
+static struct sim *sim_while_report_is_kept(const struct tiny_request *request, bool far)
+{
+    struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
+
+    sim->log = quiet;
+    sim->ranks[1].host = far ? 1 : 0;
+    sim->ranks[0].settings = sim->ranks[1].settings = SELF_CHECK "  copy_step_bytes: 4096\n";
+    assert_true(sim_open(sim));
+    open_all(sim, request, true);
+    assert_true(sim_until(sim, 0, request->rid, KVF_EVENT_RELEASED, STEPS));
+    for (uint32_t s = 0; s < 10; s++) /* the report arrives */
+        sim_step(sim);
+    assert_int_equal(sim->ranks[1].kvf->peers.list[0].held, 1);
+    assert_null(sim_event(sim, 1, request->rid, KVF_EVENT_READY));
+    return sim;
+}
+
+static void a_goodbye_waits_behind_a_report_that_is_kept(void **state)
+{
+    const struct tiny_request request = {.rid = 9, .prompt_tokens = 400};
+    struct sim *sim = sim_while_report_is_kept(&request, false);
+
+    (void)state;
+    peers_goodbye(sim->ranks[0].kvf->reactor, true);
+    assert_true(sim_until(sim, 1, 9, KVF_EVENT_RELEASED, STEPS));
+    assert_non_null(sim_event(sim, 1, 9, KVF_EVENT_READY));
+    assert_int_equal(tiny_request_bad(&sim->ranks[1].engine, &request), 0);
+    end(sim, false);
+}
+
+static void a_report_that_is_kept_counts_before_the_loss_of_its_peer(void **state)
+{
+    const struct tiny_request request = {.rid = 9, .prompt_tokens = 400};
+    struct sim *sim = sim_while_report_is_kept(&request, true);
+
+    (void)state;
+    fake_net_kill(sim->net, 0);
+    sim->ranks[0].deaf = true;
+    dead_ranks[dead_rank_count++] = sim->ranks[0].kvf;
+    assert_true(sim_until(sim, 1, 9, KVF_EVENT_RELEASED, STEPS));
+    assert_non_null(sim_event(sim, 1, 9, KVF_EVENT_READY));
+    assert_int_equal(tiny_request_bad(&sim->ranks[1].engine, &request), 0);
+    sim_close_one(sim, 1);
+    sim_free(sim);
 }
 
 /* ---- ceilings ------------------------------------------------------------------------------- */
@@ -462,16 +552,17 @@ static void a_forced_path_that_cannot_be_had_stops_all_ranks(void **state)
     sim_free(sim);
 }
 
-static void cancel_at_any_step_ends_on_all_ranks(void **state)
+static void cancel_at_steps(const char *settings, uint32_t tokens, uint32_t steps, uint32_t stride)
 {
-    (void)state;
-    for (uint32_t at = 0; at < 40; at++)
+    for (uint32_t at = 0; at < steps; at += stride)
         for (uint32_t who = 0; who < 3; who += 2) {
-            const struct tiny_request request = {.rid = 5, .prompt_tokens = 30};
+            const struct tiny_request request = {.rid = 5, .prompt_tokens = tokens};
             struct sim *sim = sim_new("ctx tp=2; gen tp=1", &network);
 
             sim->log = quiet;
             sim->ranks[2].host = 1;
+            for (uint32_t r = 0; r < 3 && settings != NULL; r++)
+                sim->ranks[r].settings = settings;
             assert_true(sim_open(sim));
             open_all(sim, &request, true);
             for (uint32_t s = 0; s < at; s++)
@@ -482,15 +573,17 @@ static void cancel_at_any_step_ends_on_all_ranks(void **state)
         }
 }
 
-/* Dead ranks are never closed; a leak checker finds them here. */
-static struct kvf *dead_ranks[128];
-static uint32_t dead_rank_count;
-
-/* The dead rank is far: its peers learn of it by their endpoints alone. */
-static void killed_far_rank_ends_the_request_at_any_step(void **state)
+static void cancel_at_any_step_ends_on_all_ranks(void **state)
 {
     (void)state;
-    for (uint32_t at = 0; at < 60; at++)
+    cancel_at_steps(NULL, 30, 40, 1);
+    cancel_at_steps(SELF_CHECK "  copy_step_bytes: 4096\n", 100, 80, 5);
+}
+
+/* The dead rank is far: its peers learn of it by their endpoints alone. */
+static void kill_far_rank(const char *settings, uint32_t steps, uint32_t stride)
+{
+    for (uint32_t at = 0; at < steps; at += stride)
         for (uint32_t dead = 0; dead < 2; dead++) {
             const struct tiny_request request = {.rid = 5, .prompt_tokens = 60};
             struct sim *sim = sim_new("ctx tp=1; gen tp=1", &network);
@@ -499,6 +592,8 @@ static void killed_far_rank_ends_the_request_at_any_step(void **state)
 
             sim->log = quiet;
             sim->ranks[1].host = 1;
+            if (settings != NULL)
+                sim->ranks[0].settings = sim->ranks[1].settings = settings;
             assert_true(sim_open(sim));
             open_all(sim, &request, true);
             for (uint32_t s = 0; s < at; s++)
@@ -517,6 +612,14 @@ static void killed_far_rank_ends_the_request_at_any_step(void **state)
             sim_close_one(sim, other);
             sim_free(sim);
         }
+}
+
+static void killed_far_rank_ends_the_request_at_any_step(void **state)
+{
+    (void)state;
+    kill_far_rank(NULL, 60, 1);
+    /* Also with its report kept back, while the pages are read. */
+    kill_far_rank(SELF_CHECK "  copy_step_bytes: 4096\n", 90, 6);
 }
 
 static void close_ends_live_requests(void **state)
@@ -744,6 +847,9 @@ int main(void)
         cmocka_unit_test(far_requests_arrive_whole),
         cmocka_unit_test(self_check_finds_nothing_wrong_in_what_is_right),
         cmocka_unit_test(self_check_names_a_byte_that_was_turned),
+        cmocka_unit_test(self_check_reads_a_bounded_number_of_bytes_a_pass),
+        cmocka_unit_test(a_goodbye_waits_behind_a_report_that_is_kept),
+        cmocka_unit_test(a_report_that_is_kept_counts_before_the_loss_of_its_peer),
         cmocka_unit_test(what_receivers_may_open_is_never_refused_for_room),
         cmocka_unit_test(ceilings_that_take_too_much_memory_fail_the_start),
         cmocka_unit_test(window_that_is_taken_back_is_the_one_that_was_given),
