@@ -10,9 +10,9 @@
 #include "json_file.h"
 #include "launched.h"
 #include "options.h"
+#include "rng.h"
 #include "run.h"
 #include "say.h"
-#include "topology_yaml.h"
 
 #define RUN_CLOSE_MS 10000u
 
@@ -129,13 +129,6 @@ static bool run_read_faults(struct run *run, char *text_out)
     if (!faults_parse(options->faults, &run->faults, text_out)) {
         return false;
     }
-    if (run->faults.kill_rank != FAULTS_NO_RANK &&
-        run->faults.kill_rank >= run->topology->rank_count) {
-        snprintf(text_out, OPTIONS_TEXT_BYTES,
-                 "--faults: kill names rank %u; the ranks are 0 to %u", run->faults.kill_rank,
-                 run->topology->rank_count - 1);
-        return false;
-    }
     for (int i = 0; i < 2; i++) {
         if (run->faults.fates[needs[i].fate] > 0 && strcmp(options->order, needs[i].order) != 0) {
             snprintf(text_out, OPTIONS_TEXT_BYTES, "--faults %s needs --order %s",
@@ -146,31 +139,31 @@ static bool run_read_faults(struct run *run, char *text_out)
     return true;
 }
 
-/* Options, topology and models: no MPI, alike on all ranks. False: text_out says why. */
-static bool run_read(struct run *run, int argc, char **argv, char *text_out)
+/* The words of the command line: no file is read, and no MPI needed. False: text_out says why. */
+static bool run_read_words(struct run *run, int argc, char **argv, char *text_out)
 {
     struct run_options *options = &run->options;
 
     if (!options_parse(run_rows, argc, argv, options, text_out)) {
         return false;
     }
-    if (options->help) {
-        return true;
-    }
-    if (!topology_load(options->topology, &run->topology, text_out)) {
-        return false;
-    }
-    for (int s = 0; s < 2; s++) {
-        const char *name = options->models[s] != NULL ? options->models[s] : options->model;
-
-        if (!model_load(name, (uint32_t)options->scale_layers, &run->models[s], text_out)) {
-            return false;
-        }
-    }
     if (strcmp(options->progress, "setting") == 0) {
         options->progress = NULL;
     }
-    return run_read_pieces(run, text_out) && run_read_faults(run, text_out);
+    return options->help || run_read_faults(run, text_out);
+}
+
+/* What the words and the files must have in common; alike on all ranks. */
+static bool run_read_both(const struct run *run, char *text_out)
+{
+    if (run->faults.kill_rank != FAULTS_NO_RANK &&
+        run->faults.kill_rank >= run->topology->rank_count) {
+        snprintf(text_out, OPTIONS_TEXT_BYTES,
+                 "--faults: kill names rank %u; the ranks are 0 to %u", run->faults.kill_rank,
+                 run->topology->rank_count - 1);
+        return false;
+    }
+    return run_read_pieces(run, text_out);
 }
 
 /* Files that the run ends with: better refused before it. */
@@ -201,12 +194,50 @@ static int run_replay(struct run *run)
     return code == EXIT_RIGHT ? run_report(run) : code;
 }
 
+/* All ranks must have been started alike: what follows is computed alike. */
+static int run_compare_words(int argc, char **argv)
+{
+    uint64_t mine = 1, seeds[2];
+    char text[OPTIONS_TEXT_BYTES];
+
+    for (int i = 0; i < argc; i++) {
+        for (const char *at = argv[i]; *at != '\0'; at++) {
+            mine = rng_mix(mine + (uint8_t)*at);
+        }
+        mine = rng_mix(mine + 256);
+    }
+    seeds[0] = mine;
+    seeds[1] = ~mine;
+    run_reduce(MPI_IN_PLACE, seeds, 2, MPI_UINT64_T, MPI_MAX);
+    snprintf(text, sizeof(text), "the ranks were started with different options; want the same");
+    return launched_agree(seeds[0] == ~seeds[1] ? EXIT_RIGHT : EXIT_USAGE, text);
+}
+
+/* Files of rank 0, what they say to all ranks, and whether it all fits together. */
+static int run_files(struct run *run)
+{
+    char text[OPTIONS_TEXT_BYTES] = "";
+    bool fine = run->world_rank != 0 || (run_read_files(run, text) && run_can_write(run, text));
+    int code = launched_agree(fine ? EXIT_RIGHT : EXIT_USAGE, text);
+
+    if (code == EXIT_RIGHT) {
+        code = run_share_files(run);
+    }
+    if (code == EXIT_RIGHT) {
+        code = launched_agree(run_read_both(run, text) ? EXIT_RIGHT : EXIT_USAGE, text);
+    }
+    return code;
+}
+
 /* After MPI_Init. *leave_out: MPI_Finalize might hang. */
 static int run_all(struct run *run, bool *leave_out)
 {
     enum kvf_status status;
-    int code = run_world_check(run);
+    int code = run_files(run);
 
+    if (code == EXIT_RIGHT) {
+        code = run_world_check(run);
+    }
     if (code == EXIT_RIGHT) {
         code = run_world_trace(run);
     }
@@ -247,15 +278,13 @@ static bool run_is_watched(void)
     return strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0;
 }
 
-static int run_under_mpi(struct run *run, bool fine, char *text)
+static int run_under_mpi(struct run *run, int argc, char **argv, const char *text)
 {
     struct launched launched;
     bool leave = false;
     int code;
 
-    if (fine) {
-        run_waker_open(run); /* a child of a process that has no threads yet */
-    }
+    run_waker_open(run); /* a child of a process that has no threads yet */
     if (!launched_start(&launched)) {
         return EXIT_USAGE;
     }
@@ -264,10 +293,10 @@ static int run_under_mpi(struct run *run, bool fine, char *text)
     run->node_rank = launched.node_rank;
     run->node_size = launched.node_size;
     run->options.show = run_is_watched();
-    if (fine && run->world_rank == 0) {
-        fine = run_can_write(run, text);
+    code = launched_agree(text[0] == '\0' ? EXIT_RIGHT : EXIT_USAGE, text);
+    if (code == EXIT_RIGHT) {
+        code = run_compare_words(argc, argv);
     }
-    code = launched_agree(fine ? EXIT_RIGHT : EXIT_USAGE, text);
     if (code == EXIT_RIGHT && run->options.help) {
         if (run->world_rank == 0) {
             command_run_help();
@@ -285,29 +314,28 @@ static int run_under_mpi(struct run *run, bool fine, char *text)
 }
 
 /* Without a launcher: help, or what is wrong with that. */
-static int run_alone(struct run *run, bool fine, const char *text)
+static int run_alone(struct run *run, char *text)
 {
-    int code = EXIT_USAGE;
-
-    if (!fine) {
-        say("%s", text);
-    } else if (run->options.help) {
+    if (text[0] == '\0' && run->options.help) {
         command_run_help();
-        code = EXIT_RIGHT;
-    } else {
-        say("this topology has %u ranks, and this is a world of one: start it with mpirun -n %u "
-            "kvferry run ...",
-            run->topology->rank_count, run->topology->rank_count);
+        return EXIT_RIGHT;
     }
+    if (text[0] == '\0' && run_read_files(run, text) && run_read_both(run, text)) {
+        snprintf(text, OPTIONS_TEXT_BYTES,
+                 "this topology has %u ranks, and this is a world of one: start it with mpirun -n "
+                 "%u kvferry run ...",
+                 run->topology->rank_count, run->topology->rank_count);
+    }
+    say("%s", text);
     run_world_close(run);
-    return code;
+    return EXIT_USAGE;
 }
 
 int command_run(int argc, char **argv)
 {
     static struct run run; /* large, and there is one */
     char text[OPTIONS_TEXT_BYTES] = "";
-    bool fine = run_read(&run, argc, argv, text);
 
-    return launched_rank() < 0 ? run_alone(&run, fine, text) : run_under_mpi(&run, fine, text);
+    run_read_words(&run, argc, argv, text);
+    return launched_rank() < 0 ? run_alone(&run, text) : run_under_mpi(&run, argc, argv, text);
 }

@@ -3,7 +3,8 @@
  * alone.
  *
  *   run.c          options, and the order of things
- *   run_world.c    trace, pools, memory, opening: everything before the first request
+ *   run_share.c    files: read by rank 0, sent to all
+ *   run_world.c    pools, memory, opening: everything before the first request
  *   run_engine.c   the loop of a rank: admit, fill or receive, check, give back
  *   run_work.c     page work in small steps: hand-out checks, fills, compares
  *   run_pieces.c   context: prompts sent in pieces, each filled only when its turn comes
@@ -25,6 +26,7 @@
 
 #include "faults.h"
 #include "model.h"
+#include "options.h"
 #include "oracle.h"
 #include "schedule.h"
 #include "slots.h"
@@ -252,6 +254,13 @@ struct run {
 
 /* Nanoseconds of a clock that only goes forward. */
 uint64_t run_now(void);
+
+/* run_share.c: topology and models; no MPI. False: text_out (OPTIONS_TEXT_BYTES) says why. */
+bool run_read_files(struct run *run, char *text_out);
+
+/* What rank 0 has read of them to all ranks; the trace likewise, which rank 0 reads here. */
+int run_share_files(struct run *run);
+int run_share_trace(struct run *run);
 
 /* run_world.c: each says what is wrong on one rank, and gives the same exit code on all of them. */
 int run_world_check(struct run *run);  /* world size, layouts of all ranks */

@@ -7,12 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launched.h"
 #include "run.h"
 #include "say.h"
-#include "together.h"
 #include "topology_yaml.h"
 
 #define SHARE_FORM_BYTES 65536u
+#define SHARE_PART_BYTES (UINT64_C(1) << 30) /* of one broadcast */
+
+static void share_bytes(void *bytes, uint64_t count)
+{
+    uint8_t *at = bytes;
+    MPI_Request request;
+
+    while (count > 0) {
+        uint64_t part = count > SHARE_PART_BYTES ? SHARE_PART_BYTES : count;
+
+        MPI_Ibcast(at, (int)part, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+        launched_wait(&request);
+        at += part;
+        count -= part;
+    }
+}
 
 bool run_read_files(struct run *run, char *text_out)
 {
@@ -39,19 +55,19 @@ static int share_topology(struct run *run)
     char text[OPTIONS_TEXT_BYTES] = "no memory for the topology";
     int code = form != NULL ? EXIT_RIGHT : EXIT_USAGE;
 
-    if (form != NULL && together_rank() == 0 &&
+    if (form != NULL && run->world_rank == 0 &&
         kvf_topology_format(run->topology, form, SHARE_FORM_BYTES) != KVF_OK) {
         snprintf(text, sizeof(text), "the topology is longer than %u letters", SHARE_FORM_BYTES);
         code = EXIT_USAGE;
     }
-    code = together_say(code, text);
+    code = launched_agree(code, text);
     if (code == EXIT_RIGHT) {
-        together_broadcast(form, SHARE_FORM_BYTES, 0);
-        if (together_rank() != 0 &&
+        share_bytes(form, SHARE_FORM_BYTES);
+        if (run->world_rank != 0 &&
             kvf_topology_parse(form, &run->topology, text, sizeof(text)) != KVF_OK) {
             code = EXIT_USAGE;
         }
-        code = together_say(code, text);
+        code = launched_agree(code, text);
     }
     free(form);
     return code;
@@ -59,13 +75,13 @@ static int share_topology(struct run *run)
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-static int share_model(struct model *model)
+static int share_model(const struct run *run, struct model *model)
 {
     struct model told = *model;
     bool fine = true;
 
-    together_broadcast(&told, sizeof(told), 0);
-    if (together_rank() != 0) {
+    share_bytes(&told, sizeof(told));
+    if (run->world_rank != 0) {
         *model = told;
         model->layers = calloc(told.facts.layer_count + 1u, sizeof(*model->layers));
         model->aux = calloc(told.facts.aux_count + 1u, sizeof(*model->aux));
@@ -73,11 +89,11 @@ static int share_model(struct model *model)
         model->facts.aux_bytes = told.facts.aux_count > 0 ? model->aux : NULL;
         fine = model->layers != NULL && model->aux != NULL;
     }
-    if (together_say(fine ? EXIT_RIGHT : EXIT_USAGE, "no memory for a model") != EXIT_RIGHT) {
+    if (launched_agree(fine ? EXIT_RIGHT : EXIT_USAGE, "no memory for a model") != EXIT_RIGHT) {
         return EXIT_USAGE;
     }
-    together_broadcast(model->layers, told.facts.layer_count * sizeof(*model->layers), 0);
-    together_broadcast(model->aux, told.facts.aux_count * sizeof(*model->aux), 0);
+    share_bytes(model->layers, told.facts.layer_count * sizeof(*model->layers));
+    share_bytes(model->aux, told.facts.aux_count * sizeof(*model->aux));
     return EXIT_RIGHT;
 }
 
@@ -86,7 +102,7 @@ int run_share_files(struct run *run)
     int code = share_topology(run);
 
     for (int s = 0; s < 2 && code == EXIT_RIGHT; s++) {
-        code = share_model(&run->models[s]);
+        code = share_model(run, &run->models[s]);
     }
     return code;
 }
@@ -112,11 +128,11 @@ int run_share_trace(struct run *run)
     uint64_t counts[2] = {trace->request_count, trace->hash_count};
     bool fine = true;
 
-    code = together_say(code, text);
+    code = launched_agree(code, text);
     if (code != EXIT_RIGHT) {
         return code;
     }
-    together_broadcast(counts, sizeof(counts), 0);
+    share_bytes(counts, sizeof(counts));
     if (run->world_rank != 0) {
         trace->request_count = (uint32_t)counts[0];
         trace->hash_count = counts[1];
@@ -124,10 +140,10 @@ int run_share_trace(struct run *run)
         trace->hashes = calloc(counts[1] + 1, sizeof(*trace->hashes));
         fine = trace->requests != NULL && trace->hashes != NULL;
     }
-    code = together_say(fine ? EXIT_RIGHT : EXIT_USAGE, "no memory for the trace");
+    code = launched_agree(fine ? EXIT_RIGHT : EXIT_USAGE, "no memory for the trace");
     if (code == EXIT_RIGHT) {
-        together_broadcast(trace->requests, trace->request_count * sizeof(*trace->requests), 0);
-        together_broadcast(trace->hashes, trace->hash_count * sizeof(*trace->hashes), 0);
+        share_bytes(trace->requests, trace->request_count * sizeof(*trace->requests));
+        share_bytes(trace->hashes, trace->hash_count * sizeof(*trace->hashes));
     }
     return code;
 }

@@ -130,60 +130,6 @@ int run_world_check(struct run *run)
 
 /* ---- trace and schedule ---------------------------------------------------------------------- */
 
-static int run_read_trace(struct run *run)
-{
-    struct trace_take take = {(uint32_t)run->options.requests, (uint32_t)run->options.max_tokens};
-    char text[TRACE_TEXT_BYTES] = "no memory for the trace";
-    bool fine = run->options.trace != NULL
-                    ? trace_load(run->options.trace, &take, &run->trace, text)
-                    : trace_make(run->options.seed, &take, &run->trace);
-
-    if (!fine) {
-        say("%s", text);
-    }
-    return fine ? EXIT_RIGHT : EXIT_USAGE;
-}
-
-static void run_broadcast(void *bytes, uint64_t count)
-{
-    uint8_t *at = bytes;
-    MPI_Request request;
-
-    while (count > 0) {
-        int part = count > (1u << 30) ? 1 << 30 : (int)count;
-
-        MPI_Ibcast(at, part, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
-        launched_wait(&request);
-        at += part;
-        count -= (uint64_t)part;
-    }
-}
-
-static int run_share_trace(struct run *run)
-{
-    struct trace *trace = &run->trace;
-    uint64_t counts[2] = {trace->request_count, trace->hash_count};
-    bool fine = true;
-
-    run_broadcast(counts, sizeof(counts));
-    if (run->world_rank != 0) {
-        trace->request_count = (uint32_t)counts[0];
-        trace->hash_count = counts[1];
-        trace->requests = calloc(counts[0] + 1, sizeof(*trace->requests));
-        trace->hashes = calloc(counts[1] + 1, sizeof(*trace->hashes));
-        fine = trace->requests != NULL && trace->hashes != NULL;
-    }
-    if (run_agree(fine ? EXIT_RIGHT : EXIT_USAGE) != EXIT_RIGHT) {
-        if (!fine) {
-            say("rank %d: no memory for the trace", run->world_rank);
-        }
-        return EXIT_USAGE;
-    }
-    run_broadcast(trace->requests, trace->request_count * sizeof(*trace->requests));
-    run_broadcast(trace->hashes, trace->hash_count * sizeof(*trace->hashes));
-    return EXIT_RIGHT;
-}
-
 /* Slots of one group of a side, without the guards. */
 static uint64_t run_group_slots(const struct run *run, enum kvf_side side,
                                 const struct kvf_group *group, uint32_t pool_pages)
@@ -389,12 +335,8 @@ static int run_make_schedule(struct run *run)
 
 int run_world_trace(struct run *run)
 {
-    int code = run->world_rank == 0 ? run_read_trace(run) : EXIT_RIGHT;
+    int code = run_share_trace(run);
 
-    code = run_agree(code);
-    if (code == EXIT_RIGHT) {
-        code = run_share_trace(run);
-    }
     if (code == EXIT_RIGHT) {
         code = run_agree(run_make_schedule(run));
     }

@@ -30,13 +30,16 @@ class Runs:
                               timeout=seconds, check=False)
         return done.returncode, done.stdout
 
-    def start_shell(self, ranks, *words, seconds=60, variables=None):
-        """As start, under a shell that says how each rank ended."""
-        script = '"$@"; echo "ended with $?"'
+    def start_script(self, ranks, script, *words, seconds=60, variables=None):
+        """As start, each rank under a shell script, where "$@" is the program with its words."""
         done = subprocess.run([self.launcher, str(ranks), "sh", "-c", script, "sh", self.program, *words],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds,
                               check=False, env={**os.environ, **(variables or {})})
         return done.returncode, done.stdout
+
+    def start_shell(self, ranks, *words, seconds=60, variables=None):
+        """As start, under a shell that says how each rank ended."""
+        return self.start_script(ranks, '"$@"; echo "ended with $?"', *words, seconds=seconds, variables=variables)
 
     def fail(self, what, output=""):
         self.failures.append(what)
