@@ -13,14 +13,17 @@ bool json_file_fits(const char *option, const char *path, char *text_out, size_t
 {
     int fd;
 
-    if (path == NULL) {
+    if (path == NULL || launched_rank() > 0) {
         return true;
     }
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0) {
         unlink(path); /* until there is something to write */
     } else if (errno == EEXIST) {
-        fd = open(path, O_WRONLY | O_CLOEXEC);
+        fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0 && errno == ENXIO) {
+            return true; /* a pipe whose reader is yet to come */
+        }
     }
     if (fd < 0) {
         snprintf(text_out, text_bytes, "%s %.300s: %s", option, path, strerror(errno));

@@ -13,7 +13,8 @@
 
 /*
  * Can the file that `option` names be written? NULL as a path is fine. Leaves the file as it was;
- * false: text_out says why not.
+ * false: text_out says why not. Only rank 0 writes, so only rank 0 looks: two that make and take
+ * away the same file would see each other's.
  */
 bool json_file_fits(const char *option, const char *path, char *text_out, size_t text_bytes);
 
