@@ -85,15 +85,6 @@ static double control_now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static bool control_agree(bool fine)
-{
-    int mine = fine ? 1 : 0;
-    int all = 0;
-
-    MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return all == 1;
-}
-
 /* Once an iteration: the library's step, or the core for those who make it. */
 static void control_rest(const struct control *control)
 {
@@ -215,7 +206,7 @@ static bool control_open(struct control *control)
     pool.slot_bytes = control->block_bytes;
     pool.slots = control->batch;
     status = kvf_pool_alloc(control->kvf, &pool, &control->pool);
-    if (!control_agree(status == KVF_OK)) {
+    if (!launched_all(status == KVF_OK)) {
         say("bench control: no pool: %s", kvf_status_text(status));
         return false;
     }
@@ -346,7 +337,7 @@ static bool control_batch(struct control *control, bool alone, double *seconds_o
         seconds_out[0] = control_now_s() - start_s;
     }
     control->next_rid += control->batch;
-    return control_agree(fine);
+    return launched_all(fine);
 }
 
 static int compare_seconds(const void *a, const void *b)
@@ -409,12 +400,12 @@ static bool control_batches(struct control *control, double *seconds, struct con
     result->requests_per_s = (double)count / total_s;
     result->messages = (double)messages / (double)count;
     MPI_Bcast(result, sizeof(*result), MPI_BYTE, 1, MPI_COMM_WORLD);
-    return control_agree(control->rank == 0 || control_content_right(control));
+    return launched_all(control->rank == 0 || control_content_right(control));
 }
 
 static bool control_measure(struct control *control, double *seconds, struct control_result *result)
 {
-    bool fine = control_agree(control_open(control));
+    bool fine = launched_all(control_open(control));
 
     if (fine) {
         control->caller = strcmp(control->progress, "caller") == 0;
@@ -425,7 +416,7 @@ static bool control_measure(struct control *control, double *seconds, struct con
         fine = false;
     }
     kvf_topology_free(control->topology);
-    return control_agree(fine);
+    return launched_all(fine);
 }
 
 static int control_write(const struct bench_control_options *options, const double *ping_us,
@@ -467,7 +458,7 @@ static int control_all(const struct bench_control_options *options, int rank)
     double ping_us[2];
     int code = EXIT_WRONG;
 
-    if (!control_agree(seconds != NULL && rows != NULL) || !bench_ping_measure(requests, seconds)) {
+    if (!launched_all(seconds != NULL && rows != NULL) || !bench_ping_measure(requests, seconds)) {
         goto free_rows;
     }
     ping_us[0] = control_quantile(seconds, requests, 0.5);

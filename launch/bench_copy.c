@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <mpi.h>
-
 #include "bench.h"
 #include "bench_commands.h"
 #include "bench_rung.h"
@@ -53,15 +51,6 @@ struct bench_copy {
     int rank;
     uint64_t next_rid;
 };
-
-static bool bench_copy_agree(bool fine)
-{
-    int mine = fine ? 1 : 0;
-    int all = 0;
-
-    MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return all == 1;
-}
 
 /* Both rungs of one shape, rounds of the loops in between; the result is rank 0's. */
 static bool bench_copy_rungs(struct bench_copy *copy, const struct bench_work *work,
@@ -109,8 +98,7 @@ static bool bench_copy_shape(struct bench_copy *copy, enum bench_shape shape,
     if (status != KVF_OK) {
         say("bench copy: %s: %s", bench_shape_name(shape), kvf_status_text(status));
     }
-    fine =
-        bench_copy_agree(status == KVF_OK) && bench_copy_rungs(copy, &work, baseline, result_out);
+    fine = launched_all(status == KVF_OK) && bench_copy_rungs(copy, &work, baseline, result_out);
     if (baseline != NULL) {
         bench_baseline_close(baseline);
     }

@@ -11,6 +11,7 @@
 #include <mpi.h>
 #include <ucp/api/ucp.h>
 
+#include "launched.h"
 #include "say.h"
 
 enum {
@@ -35,15 +36,6 @@ static double ping_now_s(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-static bool ping_agree(bool fine)
-{
-    int mine = fine ? 1 : 0;
-    int all = 0;
-
-    MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return all == 1;
 }
 
 static ucs_status_t ping_arrived(void *self, const void *header, size_t header_bytes, void *data,
@@ -118,7 +110,7 @@ static ucs_status_t ping_connect(struct ping *ping, int rank, ucs_status_t statu
     }
     MPI_Sendrecv(mine, sizeof(mine), MPI_BYTE, 1 - rank, 0, theirs, sizeof(theirs), MPI_BYTE,
                  1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    if (!ping_agree(status == UCS_OK)) {
+    if (!launched_all(status == UCS_OK)) {
         return status == UCS_OK ? UCS_ERR_UNREACHABLE : status;
     }
     const ucp_ep_params_t params = {
@@ -214,13 +206,13 @@ bool bench_ping_measure(uint32_t rounds, double *seconds_out)
     if (status != UCS_OK) {
         say("bench control: rank %d: UCX: %s", rank, ucs_status_string(status));
     }
-    fine = ping_agree(status == UCS_OK);
+    fine = launched_all(status == UCS_OK);
     if (fine) {
         ping_rounds(&ping, rank, rounds, seconds_out);
         if (ping.failed) {
             say("bench control: rank %d: an active message was lost or cut", rank);
         }
-        fine = ping_agree(!ping.failed);
+        fine = launched_all(!ping.failed);
     }
     ping_close(&ping);
     return fine;

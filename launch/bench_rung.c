@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "content.h"
+#include "launched.h"
 #include "say.h"
 
 #define RUNG_GAP_BYTES 64u
@@ -72,15 +73,6 @@ static void rung_barrier(const struct rung *rung)
             rung_nap(RUNG_NAP_NS);
         }
     }
-}
-
-static bool rung_agree(bool fine)
-{
-    int mine = fine ? 1 : 0;
-    int all = 0;
-
-    MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return all == 1;
 }
 
 /* This rank's side of the workload as a layout. */
@@ -161,7 +153,7 @@ static bool rung_open(struct rung *rung)
     pool.slot_bytes = rung->shape.slot_bytes;
     pool.slots = rung->stripe->pair_count;
     status = kvf_pool_alloc(rung->kvf, &pool, &rung->pool);
-    if (!rung_agree(status == KVF_OK)) {
+    if (!launched_all(status == KVF_OK)) {
         say("bench copy: no pool of %llu MiB: %s",
             (unsigned long long)(pool.slot_bytes * pool.slots >> 20), kvf_status_text(status));
         return false;
@@ -345,7 +337,7 @@ static bool rung_rounds(struct rung *rung, double *seconds_out)
                 fine = false;
             }
         }
-        if (!rung_agree(fine)) {
+        if (!launched_all(fine)) {
             return false;
         }
         if (round > 0) {
@@ -362,8 +354,8 @@ bool bench_rung_measure(const struct bench_rung_params *params, double *seconds_
     bool fine;
 
     MPI_Comm_rank(MPI_COMM_WORLD, &rung.rank);
-    fine = rung_agree(rung_layout(&rung));
-    fine = fine && rung_agree(rung_open(&rung));
+    fine = launched_all(rung_layout(&rung));
+    fine = fine && launched_all(rung_open(&rung));
     if (fine && rung.rank == 0) {
         rung_content(&rung, true);
     }
@@ -376,5 +368,5 @@ bool bench_rung_measure(const struct bench_rung_params *params, double *seconds_
     free(rung.layers);
     free(rung.entries);
     free(rung.slots);
-    return rung_agree(fine);
+    return launched_all(fine);
 }

@@ -37,9 +37,7 @@ static struct {
     const char *waiting; /* what the alarm says */
 } world = {.gone = -1};
 
-/*
- * ---- bounds of what MPI does by itself --------------------------------------------------------
- */
+/* ---- bounds of what MPI does by itself ------------------------------------------------------- */
 
 static void launched_on_alarm(int number)
 {
@@ -59,9 +57,7 @@ static void launched_alarm(unsigned seconds, const char *text)
     alarm(seconds);
 }
 
-/*
- * ---- the other ranks --------------------------------------------------------------------------
- */
+/* ---- the other ranks ------------------------------------------------------------------------- */
 
 static void launched_card_make(struct launched_card *card)
 {
@@ -179,6 +175,11 @@ int launched_agree(int code, const char *text)
     return worst.code;
 }
 
+bool launched_all(bool fine)
+{
+    return launched_agree(fine ? EXIT_RIGHT : EXIT_WRONG, NULL) == EXIT_RIGHT;
+}
+
 uint64_t launched_node_sum(uint64_t value)
 {
     uint64_t *all = calloc((size_t)world.at.size, sizeof(*all));
@@ -198,9 +199,7 @@ uint64_t launched_node_sum(uint64_t value)
     return sum;
 }
 
-/*
- * ---- start and end ----------------------------------------------------------------------------
- */
+/* ---- start and end --------------------------------------------------------------------------- */
 
 /* The cards of all ranks; false: no memory. */
 static bool launched_meet(void)

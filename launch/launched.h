@@ -34,6 +34,9 @@ bool launched_start(struct launched *launched_out);
  */
 int launched_agree(int code, const char *text);
 
+/* True when it is so on all ranks. Collective. */
+bool launched_all(bool fine);
+
 /* Sum over the ranks of this node. Collective over the world. */
 uint64_t launched_node_sum(uint64_t value);
 

@@ -299,6 +299,19 @@ static enum kvf_status flow_submit(struct send_step *step, const struct bounce_s
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
+/* A message that is dropped: why, and the number that tells which. */
+static void flow_warn(struct send_step *step, struct send_flow *flow, const char *event,
+                      const char *text, uint64_t number)
+{
+    bounce_send_log(step, flow,
+                    &(struct bounce_log){.level = KVF_LOG_WARN,
+                                         .event = event,
+                                         .text = text,
+                                         .what = "",
+                                         .numbers = {number},
+                                         .number_count = 1});
+}
+
 static struct send_flow *flow_find(const struct bounce_send *send, uint64_t id)
 {
     uint64_t slot = id & ((1u << SEND_SLOT_BITS) - 1);
@@ -313,13 +326,7 @@ static bool from_its_peer(struct send_step *step, struct send_flow *flow, uint32
     if (flow->peer == peer)
         return true;
     step->send->counts.wrong_peer++;
-    bounce_send_log(step, flow,
-                    &(struct bounce_log){.level = KVF_LOG_WARN,
-                                         .event = "W08",
-                                         .text = "message of another rank than the flow's",
-                                         .what = "",
-                                         .numbers = {peer},
-                                         .number_count = 1});
+    flow_warn(step, flow, "W08", "message of another rank than the flow's", peer);
     return false;
 }
 
@@ -374,13 +381,7 @@ static struct send_chunk *answered_chunk(struct send_step *step, struct send_flo
         chunk->region.offset == region->offset && chunk->region.generation == region->generation)
         return chunk;
     step->send->counts.stale++;
-    bounce_send_log(step, flow,
-                    &(struct bounce_log){.level = KVF_LOG_WARN,
-                                         .event = "W09",
-                                         .text = "stale answer: chunk",
-                                         .what = "",
-                                         .numbers = {index},
-                                         .number_count = 1});
+    flow_warn(step, flow, "W09", "stale answer: chunk", index);
     return NULL;
 }
 

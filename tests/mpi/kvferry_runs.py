@@ -47,17 +47,23 @@ class Runs:
         if output:
             print("    " + output.strip().replace("\n", "\n    "))
 
-    def right(self, ranks, *words, seconds=60):
-        """A `kvferry run` that must be byte-right; returns its figures."""
+    def figures(self, ranks, *words, seconds):
+        """Name, output and figures of a `kvferry run` that must end well; figures None: it did not, which is noted."""
         self.count += 1
         name = f"{ranks} ranks: {' '.join(words)}"
-        figures_path = self.path(f"figures-{self.count}.json")
-        code, output = self.start(ranks, "run", "--json", figures_path, *words, seconds=seconds)
-        if code != 0 or not os.path.exists(figures_path):
+        path = self.path(f"figures-{self.count}.json")
+        code, output = self.start(ranks, "run", "--json", path, *words, seconds=seconds)
+        if code != 0 or not os.path.exists(path):
             self.fail(f"{name}: status {code}", output)
+            return name, output, None
+        with open(path, encoding="utf-8") as file:
+            return name, output, json.load(file)
+
+    def right(self, ranks, *words, seconds=60):
+        """A `kvferry run` that must be byte-right; returns its figures."""
+        name, output, figures = self.figures(ranks, *words, seconds=seconds)
+        if figures is None:
             return None
-        with open(figures_path, encoding="utf-8") as file:
-            figures = json.load(file)
         wrong = [key for key, want in (("ok", figures["requests"]), ("failed", 0), ("cancelled", 0),
                                        ("bad_bytes", 0), ("blocks_leaked", 0), ("retained_blocks_end", 0),
                                        ("unexpected", 0), ("unlike", 0), ("not_once", 0)) if figures[key] != want]
@@ -72,15 +78,9 @@ class Runs:
     def planted(self, ranks, words, *more, seconds=60):
         """A `kvferry run` with faults of these words, each planted at least once and just as they must
         show; returns its figures."""
-        self.count += 1
-        name = f"{ranks} ranks: {' '.join(more)}"
-        figures_path = self.path(f"figures-{self.count}.json")
-        code, output = self.start(ranks, "run", "--json", figures_path, *more, seconds=seconds)
-        if code != 0 or not os.path.exists(figures_path):
-            self.fail(f"{name}: status {code}", output)
+        name, output, figures = self.figures(ranks, *more, seconds=seconds)
+        if figures is None:
             return None
-        with open(figures_path, encoding="utf-8") as file:
-            figures = json.load(file)
         wrong = [key for key in ("bad_bytes", "blocks_leaked", "retained_blocks_end", "stranded_blocks_end",
                                  "unexpected", "unplanned", "missing", "not_once", "unlike", "bad_calls",
                                  "refused")

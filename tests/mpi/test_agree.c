@@ -14,6 +14,7 @@
 
 #include <kvferry/kvferry_mpi.h>
 
+#include "checks.h"
 #include "testing.h"
 #include "tiny_engine.h"
 #include "wire.h"
@@ -22,13 +23,6 @@
 #define BLOCKS 3u
 #define EVENTS 128u
 #define LOOKS_MAX 2000000u
-
-static int world_rank, world_size, failures;
-
-#define CHECK(condition) \
-    ((condition) ? (void)0 \
-                 : (void)(failures++, \
-                          printf("[%d] %s:%d: %s\n", world_rank, __FILE__, __LINE__, #condition)))
 
 static const char *const settings =
     "all:\n  requests_max: 512\n  tombstones_max: 1024\n  blocks_max: 8192\n  log_level: warn\n";

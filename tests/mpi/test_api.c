@@ -16,21 +16,11 @@
 
 #include <kvferry/kvferry_mpi.h>
 
+#include "checks.h"
 #include "tiny_engine.h"
 
 #define REQUESTS 24u
 #define DEADLINE_S 60.0
-
-static int failures;
-static int world_rank, world_size;
-
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            failures++; \
-            fprintf(stderr, "[%d] %s:%d: %s\n", world_rank, __FILE__, __LINE__, #condition); \
-        } \
-    } while (0)
 
 static double now_s(void)
 {

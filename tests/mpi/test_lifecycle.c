@@ -16,23 +16,14 @@
 
 #include <kvferry/kvferry_mpi.h>
 
+#include "checks.h"
 #include "tiny_engine.h"
 
 #define DEADLINE_S 60.0
 #define SEEN_MAX 512u /* never reset: a group may end a request before this rank opens it */
 #define PIECE_TOKENS (4 * TINY_BLOCK)
 
-static int failures;
-static int world_rank, world_size;
 static pid_t pids[64];
-
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            failures++; \
-            fprintf(stderr, "[%d] %s:%d: %s\n", world_rank, __FILE__, __LINE__, #condition); \
-        } \
-    } while (0)
 
 static double now_s(void)
 {

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "checks.h"
 #include "clock.h"
 #include "consensus/collective_mpi.h"
 #include "consensus/sweep.h"
@@ -24,13 +25,7 @@
 #define RIDS 200u
 #define GOOD (RETIRE_DONE | RETIRE_DRAINED)
 
-static int world_rank, world_size, failures;
 static bool long_form;
-
-#define CHECK(condition) \
-    ((condition) ? (void)0 \
-                 : (void)(failures++, \
-                          printf("[%d] %s:%d: %s\n", world_rank, __FILE__, __LINE__, #condition)))
 
 struct rank {
     struct sweep *sweep;
